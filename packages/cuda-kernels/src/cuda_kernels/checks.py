@@ -1,0 +1,38 @@
+"""Argument checks of the operators, with one message format: `operator: argument: expected …, got …`."""
+
+from collections.abc import Sequence
+
+import torch
+
+
+def check(condition: bool, operator: str, argument: str, expected: str, given: object) -> None:
+    """Raise ValueError `operator: argument: expected …, got …` unless `condition` holds."""
+    if not condition:
+        raise ValueError(f"{operator}: {argument}: expected {expected}, got {given}")
+
+
+def check_tensor(
+    operator: str,
+    argument: str,
+    tensor: torch.Tensor,
+    *,
+    shape: Sequence[int | str],
+    dtype: torch.dtype | Sequence[torch.dtype],
+    device: torch.device | None = None,
+) -> None:
+    """Check rank, sizes, dtype, contiguity and device of one argument.
+
+    shape: expected sizes; a string names a size that may be anything (`"T"`).
+    device: where the tensor must live, usually the device of the operator's first tensor.
+    """
+    sizes = tuple(tensor.shape)
+    wanted = "(" + ", ".join(str(s) for s in shape) + ")"
+    fits = len(sizes) == len(shape) and all(
+        isinstance(want, str) or have == want for have, want in zip(sizes, shape, strict=True)
+    )
+    check(fits, operator, argument, f"shape {wanted}", f"shape {sizes}")
+    dtypes = (dtype,) if isinstance(dtype, torch.dtype) else tuple(dtype)
+    check(tensor.dtype in dtypes, operator, argument, f"dtype {' or '.join(map(str, dtypes))}", tensor.dtype)
+    check(tensor.is_contiguous(), operator, argument, "a contiguous tensor", f"strides {tensor.stride()}")
+    if device is not None:
+        check(tensor.device == device, operator, argument, f"device {device}", tensor.device)

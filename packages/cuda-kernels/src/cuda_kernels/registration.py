@@ -1,0 +1,20 @@
+"""The list of all operators, and `register()`, which puts them into torch."""
+
+import torch
+
+from cuda_kernels import library
+from cuda_kernels.norm import op as norm
+
+OPERATORS: tuple[library.Operator, ...] = (*norm.OPERATORS,)
+
+_registered: torch.library.Library | None = None
+
+
+def register() -> None:
+    """Register every operator under `torch.ops.cuda_kernels`; calling it again does nothing."""
+    global _registered
+    if _registered is None:
+        fragment = torch.library.Library(library.NAMESPACE, "DEF")
+        for operator in OPERATORS:
+            library.define(fragment, operator)
+        _registered = fragment

@@ -1,0 +1,1 @@
+"""Devices, allocators, the program format and its runtime."""

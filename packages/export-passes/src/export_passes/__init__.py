@@ -1,0 +1,1 @@
+"""Passes from torch.export graphs to device-aware programs."""

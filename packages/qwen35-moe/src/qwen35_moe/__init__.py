@@ -1,0 +1,1 @@
+"""Run Qwen3.5-MoE models as device-aware programs."""

@@ -1,0 +1,1 @@
+"""A small Qwen3.5-MoE checkpoint, as a package."""
