@@ -1,0 +1,39 @@
+"""Tensors that belong together: a routing, quantized rows, and an int4 expert table."""
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """Hold the experts of each token: weights (T, k) float32 and ids (T, k) int32."""
+
+    weights: torch.Tensor
+    ids: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Int8Rows:
+    """Hold rows in the int8 activation layout of `cuda_kernels.int4`.
+
+    values: (T, 2, K/2) int8; scale and group_sum: (T, K/group) float32.
+    """
+
+    values: torch.Tensor
+    scale: torch.Tensor
+    group_sum: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Int4Experts:
+    """Hold an int4 expert table in the weight layout of `cuda_kernels.int4`.
+
+    gate_up: (E, 2I, H/2) uint8, gate rows first, with gate_up_scales (E, 2I, H/group);
+    down: (E, H, I/2) uint8 with down_scales (E, H, I/group). Scales are bfloat16, float16 or float32.
+    """
+
+    gate_up: torch.Tensor
+    gate_up_scales: torch.Tensor
+    down: torch.Tensor
+    down_scales: torch.Tensor

@@ -1,0 +1,1 @@
+"""Stable sort along any dimension."""
