@@ -14,6 +14,8 @@ import torch
 
 GROUP_SIZES = (32, 64, 128)
 
+TINY = 1e-30  # the least "largest magnitude" of a group of activations: zeros get a scale that divides
+
 
 def pack(values: torch.Tensor) -> torch.Tensor:
     """Pack integers in [-8, 7], `(..., K)` with even K, to `(..., K/2) uint8`."""
@@ -54,3 +56,20 @@ def quantize_weight(
     scales = torch.where(largest > 0, largest / 7, torch.ones_like(largest)).to(scale_dtype)
     values = (grouped / scales.to(torch.float32).unsqueeze(-1)).round().clamp(-8, 7)
     return pack(values.flatten(-2).to(torch.int8)), scales
+
+
+def quantize_activation(x: torch.Tensor, *, group_size: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Quantize `x (T, K)` per group to nearest even with scale = max|x| / 127; return (values, scale, group_sum)."""
+    grouped = x.to(torch.float32).unflatten(-1, (-1, group_size))
+    largest = grouped.abs().amax(-1).clamp_min(TINY)
+    scale = largest / 127
+    rounded = (grouped * (127 / largest).unsqueeze(-1)).round()
+    values = rounded.flatten(-2).to(torch.int8).unflatten(-1, (-1, 2)).transpose(-1, -2)
+    return values.contiguous(), scale, rounded.sum(-1) * scale
+
+
+def dequantize_activation(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """Return the activations `(T, K) float32` of `values (T, 2, K/2)` and `scale (T, K/group)`."""
+    rows = values.transpose(-1, -2).flatten(-2).to(torch.float32)
+    grouped = rows.unflatten(-1, (scale.shape[-1], rows.shape[-1] // scale.shape[-1]))
+    return (grouped * scale.unsqueeze(-1)).flatten(-2)

@@ -3,9 +3,14 @@
 import torch
 
 from cuda_kernels import library
+from cuda_kernels.moe import op as moe
 from cuda_kernels.norm import op as norm
+from cuda_kernels.sort import op as sort
 
-OPERATORS: tuple[library.Operator, ...] = (*norm.OPERATORS,)
+# Each family's op.py has OPERATORS, and COMPILE_CASES: what `cuda_kernels.report` compiles.
+FAMILIES = (moe, norm, sort)
+
+OPERATORS: tuple[library.Operator, ...] = tuple(operator for family in FAMILIES for operator in family.OPERATORS)
 
 _registered: torch.library.Library | None = None
 

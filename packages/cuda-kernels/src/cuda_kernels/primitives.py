@@ -1,0 +1,140 @@
+"""Pieces shared by kernels: dependent launch, four-byte dot products, int4 words, int8 quantization of a row.
+
+A *word* is an int32 of eight int4 weights, elements 8w … 8w + 7; `even` and `odd` are the int32 words of the two planes
+of int8 activations (see int4.py), each of four elements: 8w, 8w + 2, … and 8w + 1, 8w + 3, …
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
+import functools
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+INTERPRETED: bool = triton.knobs.runtime.interpret
+
+_PLAIN = tl.constexpr(INTERPRETED)  # the interpreter has no inline assembly
+_SIGNS = tl.constexpr(-0x7F7F7F80)  # 0x80808080
+_HIGH = tl.constexpr(-0x0F0F0F10)  # 0xF0F0F0F0
+_ROUND = tl.constexpr(12582912.0)  # 1.5 · 2²³: added, it rounds to nearest even and leaves the integer in the low bits
+_TINY = tl.constexpr(1e-30)  # int4.TINY: keeps a group of zeros from dividing by zero
+
+
+@functools.cache
+def has_dependent_launch(device: torch.device) -> bool:
+    """Return whether kernels on `device` launch with programmatic dependent launch (compute capability 9 and up).
+
+    Pass it as `PDL` and as `launch_pdl`. A kernel launched so starts before the previous one has finished: it must
+    call `wait_for_previous` before it touches anything that an earlier kernel wrote.
+    """
+    return not INTERPRETED and device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+@triton.jit
+def wait_for_previous(PDL: tl.constexpr):
+    """Wait until the previous kernel's writes are visible, then let the next kernel start.
+
+    In this order, what was written two kernels back is visible even before the wait: the previous kernel passed
+    its own wait before this one could start.
+    """
+    if PDL:
+        gdc_wait()
+        gdc_launch_dependents()
+
+
+@triton.jit
+def dp4a(a, b, c):
+    """Return c plus the dot product of the four signed bytes of a and of b."""
+    if _PLAIN:
+        for i in tl.static_range(4):
+            c += ((a << (24 - 8 * i)) >> 24) * ((b << (24 - 8 * i)) >> 24)
+        return c
+    return tl.inline_asm_elementwise(
+        "dp4a.s32.s32 $0, $1, $2, $3;", "=r,r,r,r", [a, b, c], dtype=tl.int32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
+def low_nibbles(words):
+    """Return 16 times the even weights of each word, as four signed bytes: (nibble - 8) << 4 in two instructions."""
+    return ((words << 4) ^ _SIGNS) & _HIGH
+
+
+@triton.jit
+def high_nibbles(words):
+    """Return 16 times the odd weights of each word, as four signed bytes."""
+    return (words ^ _SIGNS) & _HIGH
+
+
+@triton.jit
+def dot_words(words, even, odd):
+    """Return 16 · Σ weight · activation over the eight elements of each word, int32; even and odd broadcast."""
+    zero = tl.zeros_like(words)
+    return dp4a(high_nibbles(words), odd + zero, dp4a(low_nibbles(words), even + zero, zero))
+
+
+@triton.jit
+def dot_groups(words, even, odd, GROUP_WORDS: tl.constexpr):
+    """Return Σ weight · activation over each group, (N, W / GROUP_WORDS) float32, of words (N, W).
+
+    even, odd: (W,), (1, W) or (N, W). Exact: the sums are integers below 2²⁴.
+    """
+    N: tl.constexpr = words.shape[0]
+    G: tl.constexpr = words.shape[1] // GROUP_WORDS
+    products = tl.reshape(dot_words(words, even, odd), (N, G, GROUP_WORDS))
+    return tl.sum(products, 2).to(tl.float32) * 0.0625
+
+
+@triton.jit
+def quantize_words(x, GROUP_WORDS: tl.constexpr):
+    """Quantize x (W, 8) float32, whole groups of GROUP_WORDS words, to int8.
+
+    Returns (even, odd) int32 words (W,) and (scale, group_sum) float32 (W / GROUP_WORDS,), as int4.quantize_activation
+    does for one row.
+    """
+    W: tl.constexpr = x.shape[0]
+    G: tl.constexpr = W // GROUP_WORDS
+    SIZE: tl.constexpr = GROUP_WORDS * 8
+    largest = tl.maximum(tl.max(tl.reshape(tl.abs(x), (G, SIZE)), 1), _TINY)
+    inverse = tl.reshape(tl.broadcast_to((127.0 / largest)[:, None], (G, SIZE)), (W, 8))
+    shifted = x * inverse + _ROUND
+    scale = largest / 127.0
+    group_sum = tl.sum(tl.reshape(shifted - _ROUND, (G, SIZE)), 1) * scale
+    lane = tl.arange(0, 8)[None, :]
+    byte = (shifted.to(tl.int32, bitcast=True) & 0xFF) << ((lane // 2) * 8)
+    even = tl.sum(tl.where(lane % 2 == 0, byte, 0), 1)
+    odd = tl.sum(tl.where(lane % 2 == 1, byte, 0), 1)
+    return even, odd, scale, group_sum
+
+
+@triton.jit
+def store_quantized(
+    x,
+    p_values,
+    p_scale,
+    p_group_sum,
+    row,
+    first_word,
+    WORDS: tl.constexpr,
+    COUNT: tl.constexpr,
+    GROUP_WORDS: tl.constexpr,
+):
+    """Quantize x (W, 8) float32 and store it as words first_word … first_word + COUNT - 1 of `row`.
+
+    p_values: int32 view of values, (T, 2, WORDS); p_scale, p_group_sum: (T, WORDS / GROUP_WORDS).
+    x is padded with zeros from COUNT words to its power of two; first_word and COUNT are multiples of the group.
+    """
+    W: tl.constexpr = x.shape[0]
+    G: tl.constexpr = W // GROUP_WORDS
+    even, odd, scale, group_sum = quantize_words(x, GROUP_WORDS)
+    row = row.to(tl.int64)
+    o_word = tl.arange(0, W)
+    o_group = tl.arange(0, G)
+    p_even = p_values + row * (2 * WORDS) + first_word + o_word
+    tl.store(p_even, even, mask=o_word < COUNT)
+    tl.store(p_even + WORDS, odd, mask=o_word < COUNT)
+    group = row * (WORDS // GROUP_WORDS) + first_word // GROUP_WORDS + o_group
+    tl.store(p_scale + group, scale, mask=o_group < COUNT // GROUP_WORDS)
+    tl.store(p_group_sum + group, group_sum, mask=o_group < COUNT // GROUP_WORDS)
