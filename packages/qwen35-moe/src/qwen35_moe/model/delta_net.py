@@ -1,0 +1,56 @@
+"""Gated delta net: a short convolution, a recurrent state per value head, a gated norm.
+
+Source: Yang, Kautz and Hatamizadeh, 2024, arXiv:2412.06464.
+"""
+
+import torch
+from torch import nn
+
+from qwen35_moe.config import ModelConfig
+from qwen35_moe.model.weights import Int8Rows, Linear, ModelFormat, Rows, parameter, quantize_rows
+
+
+class DeltaNet(nn.Module):
+    """Linear attention; `in_proj` makes q, k, v, the norm's gate z, and the gates b and a in one product.
+
+    conv_state: (slots, width - 1, channels), state.
+    recurrent_state: (slots, value heads, key size, value size) float32, state.
+    """
+
+    def __init__(self, config: ModelConfig, form: ModelFormat, *, slots: int) -> None:
+        super().__init__()
+        heads, key_size, value_size = (
+            config.linear_num_value_heads, config.linear_key_head_dim, config.linear_value_head_dim
+        )  # fmt: skip
+        self.key_heads = config.linear_num_key_heads
+        self.eps = config.rms_norm_eps
+        self.form = form
+        self.in_proj = Linear(config.hidden_size, config.conv_dim + config.value_dim + 2 * heads, form)
+        self.conv_weight = parameter(config.conv_dim, config.linear_conv_kernel_dim, dtype=form.dtype)
+        self.a_log = parameter(heads, dtype=torch.float32)
+        self.dt_bias = parameter(heads, dtype=torch.float32)
+        self.norm_weight = parameter(value_size, dtype=form.dtype)
+        self.out_proj = Linear(config.value_dim, config.hidden_size, form)
+        convolved = torch.zeros(slots, config.linear_conv_kernel_dim - 1, config.conv_dim, dtype=form.dtype)
+        self.register_buffer("conv_state", convolved, persistent=False)
+        recurrent = torch.zeros(slots, heads, key_size, value_size, dtype=torch.float32)
+        self.register_buffer("recurrent_state", recurrent, persistent=False)
+        self.conv_state: torch.Tensor
+        self.recurrent_state: torch.Tensor
+
+    def prefill(self, x: Rows, rope: torch.Tensor, start: torch.Tensor, slot: torch.Tensor) -> Rows:
+        """Run T tokens through the state of `slot`, taken as zero at start 0; return the rows for `out_proj`."""
+        mixed = torch.ops.cuda_kernels.gated_delta_net_prefill(*self._inputs(x), start, slot, self.eps, self.key_heads)
+        return quantize_rows(mixed, self.form)
+
+    def decode(self, x: Rows, rope: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor) -> Rows:
+        """Run one token through the state of each slot; return the rows for `out_proj`."""
+        ops = torch.ops.cuda_kernels
+        arguments = (*self._inputs(x), slots, self.eps, self.key_heads)
+        if self.form.int8_group_size is None:
+            return ops.gated_delta_net_decode(*arguments)
+        return Int8Rows(*ops.gated_delta_net_decode_int8(*arguments, self.form.int8_group_size))
+
+    def _inputs(self, x: Rows) -> tuple[torch.Tensor, ...]:
+        weights = (self.conv_weight, self.a_log, self.dt_bias, self.norm_weight)
+        return (self.in_proj(x), *weights, self.conv_state, self.recurrent_state)

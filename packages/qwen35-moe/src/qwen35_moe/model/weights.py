@@ -1,0 +1,101 @@
+"""How matrices are stored and multiplied: dense, int4 with float activations, int4 with int8 activations.
+
+T tokens, K inputs of a matrix, N outputs, G = K / group_size.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+Activations = Literal["float", "int8"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Int4:
+    """int4 weights in groups of `group_size` along K, multiplied by `activations` of their own precision or int8."""
+
+    group_size: int
+    activations: Activations = "float"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFormat:
+    """What a model is made of: the dtype of activations, caches and dense weights, and the form of its matrices."""
+
+    dtype: torch.dtype
+    int4: Int4 | None = None
+
+    @property
+    def int8_group_size(self) -> int | None:
+        """Return the group size of int8 activations, or None where activations stay in `dtype`."""
+        return self.int4.group_size if self.int4 is not None and self.int4.activations == "int8" else None
+
+
+class Int8Rows(NamedTuple):
+    """Rows quantized to int8 in the layout of `cuda_kernels.int4`."""
+
+    values: torch.Tensor
+    scale: torch.Tensor
+    group_sum: torch.Tensor
+
+
+Rows = torch.Tensor | Int8Rows
+
+
+def parameter(*sizes: int, dtype: torch.dtype) -> nn.Parameter:
+    """Return an uninitialized weight that takes no gradient."""
+    return nn.Parameter(torch.empty(sizes, dtype=dtype), requires_grad=False)
+
+
+def quantize_rows(x_TK: torch.Tensor, form: ModelFormat) -> Rows:
+    """Return `x` in the form that the matrices of `form` multiply."""
+    if form.int8_group_size is None:
+        return x_TK
+    return Int8Rows(*torch.ops.cuda_kernels.quantize_int8(x_TK, form.int8_group_size))
+
+
+class Norm(nn.Module):
+    """RMS norm with unit offset, whose result is in the form that the next matrix multiplies."""
+
+    def __init__(self, size: int, eps: float, form: ModelFormat) -> None:
+        super().__init__()
+        self.weight = parameter(size, dtype=form.dtype)
+        self.eps = eps
+        self.form = form
+
+    def forward(self, x_TK: torch.Tensor) -> Rows:
+        """Norm and, where the format says so, quantize."""
+        arguments = (x_TK, self.weight, self.eps, True)
+        if self.form.int8_group_size is None:
+            return torch.ops.cuda_kernels.rms_norm(*arguments)
+        return Int8Rows(*torch.ops.cuda_kernels.rms_norm_int8(*arguments, self.form.int8_group_size))
+
+
+class Linear(nn.Module):
+    """y = x Wᵀ (+ residual), in the format's dtype or in `out_dtype`."""
+
+    def __init__(self, inputs: int, outputs: int, form: ModelFormat, *, out_dtype: torch.dtype | None = None) -> None:
+        super().__init__()
+        self.inputs, self.outputs = inputs, outputs
+        self.form = form
+        self.out_dtype = out_dtype or form.dtype
+        if form.int4 is None:
+            self.weight = parameter(outputs, inputs, dtype=form.dtype)
+        else:
+            self.weight = parameter(outputs, inputs // 2, dtype=torch.uint8)
+            self.scales = parameter(outputs, inputs // form.int4.group_size, dtype=form.dtype)
+
+    def forward(self, x: Rows, residual_TN: torch.Tensor | None = None) -> torch.Tensor:
+        """Multiply rows that are in the form of `Norm` or `quantize_rows`."""
+        ops = torch.ops.cuda_kernels
+        if isinstance(x, Int8Rows):
+            return ops.int4_linear_int8(*x, self.weight, self.scales, residual_TN, self.out_dtype)
+        if self.form.int4 is not None:
+            return ops.int4_linear(x, self.weight, self.scales, residual_TN, self.out_dtype)
+        y_TN = functional.linear(x, self.weight)
+        if residual_TN is not None:
+            y_TN = residual_TN + y_TN
+        return y_TN if self.out_dtype == y_TN.dtype else y_TN.to(self.out_dtype)
