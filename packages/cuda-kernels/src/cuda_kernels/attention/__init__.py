@@ -1,0 +1,1 @@
+"""Grouped-query attention over a slotted key-value cache: decode (split over the keys) and tiled prefill."""

@@ -1,0 +1,1 @@
+"""Sampling of the next token: penalties, filters, Gumbel argmax from a counter-based generator."""
