@@ -13,7 +13,7 @@ from qwen35_moe.model.weights import Int8Rows, Linear, ModelFormat, Rows, parame
 class DeltaNet(nn.Module):
     """Linear attention; `in_proj` makes q, k, v, the norm's gate z, and the gates b and a in one product.
 
-    conv_state: (slots, width - 1, channels), state.
+    conv_state: (slots, value heads, width - 1, 2·key size + value size), state: what each value head has read of late.
     recurrent_state: (slots, value heads, key size, value size) float32, state.
     """
 
@@ -31,7 +31,8 @@ class DeltaNet(nn.Module):
         self.dt_bias = parameter(heads, dtype=torch.float32)
         self.norm_weight = parameter(value_size, dtype=form.dtype)
         self.out_proj = Linear(config.value_dim, config.hidden_size, form)
-        convolved = torch.zeros(slots, config.linear_conv_kernel_dim - 1, config.conv_dim, dtype=form.dtype)
+        conv_shape = (slots, heads, config.linear_conv_kernel_dim - 1, 2 * key_size + value_size)
+        convolved = torch.zeros(conv_shape, dtype=form.dtype)
         self.register_buffer("conv_state", convolved, persistent=False)
         recurrent = torch.zeros(slots, heads, key_size, value_size, dtype=torch.float32)
         self.register_buffer("recurrent_state", recurrent, persistent=False)
