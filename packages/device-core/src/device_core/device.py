@@ -45,7 +45,9 @@ class Device:
         if name not in types:
             raise DeviceError(f"device {text!r}: expected one of {', '.join(types)}, optionally with :index")
         if colon and not (index.isascii() and index.isdecimal() and len(index) <= 3):
-            raise DeviceError(f"device {text!r}: expected an index from 0 to {MAX_INDEX} after the colon, got {index!r}")
+            raise DeviceError(
+                f"device {text!r}: expected an index from 0 to {MAX_INDEX} after the colon, got {index!r}"
+            )
         return cls(types[name], int(index) if colon else 0)
 
     @classmethod
