@@ -10,11 +10,21 @@ the sum of the dequantized values of a group, with which a product over raw nibb
 sum_k (n_k - 8) a_k = sum_k n_k a_k - 8 group_sum.
 """
 
+from typing import NamedTuple
+
 import torch
 
 GROUP_SIZES = (32, 64, 128)
 
 TINY = 1e-30  # the least "largest magnitude" of a group of activations: zeros get a scale that divides
+
+
+class Int8Rows(NamedTuple):
+    """Quantized activations: values (T, 2, K/2) int8; scale and group_sum (T, K/group) float32."""
+
+    values: torch.Tensor
+    scale: torch.Tensor
+    group_sum: torch.Tensor
 
 
 def pack(values: torch.Tensor) -> torch.Tensor:
@@ -58,14 +68,14 @@ def quantize_weight(
     return pack(values.flatten(-2).to(torch.int8)), scales
 
 
-def quantize_activation(x: torch.Tensor, *, group_size: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Quantize `x (T, K)` per group to nearest even with scale = max|x| / 127; return (values, scale, group_sum)."""
+def quantize_activation(x: torch.Tensor, *, group_size: int) -> Int8Rows:
+    """Quantize `x (T, K)` per group, to nearest even with scale = max|x| / 127."""
     grouped = x.to(torch.float32).unflatten(-1, (-1, group_size))
     largest = grouped.abs().amax(-1).clamp_min(TINY)
     scale = largest / 127
     rounded = (grouped * (127 / largest).unsqueeze(-1)).round()
     values = rounded.flatten(-2).to(torch.int8).unflatten(-1, (-1, 2)).transpose(-1, -2)
-    return values.contiguous(), scale, rounded.sum(-1) * scale
+    return Int8Rows(values=values.contiguous(), scale=scale, group_sum=rounded.sum(-1) * scale)
 
 
 def dequantize_activation(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:

@@ -2,14 +2,13 @@
 
 import torch
 
-from cuda_kernels.checks import check_tensor
+from cuda_kernels.checks import check, check_tensor, checked
+from cuda_kernels.int4 import GROUP_SIZES, Int8Rows
 from cuda_kernels.library import Operator
 from cuda_kernels.norm import reference
 from cuda_kernels.report import KernelCase
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
-
-COMPILE_CASES: tuple[KernelCase, ...] = ()
 
 
 def _fake_rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, unit_offset: bool) -> torch.Tensor:
@@ -18,16 +17,52 @@ def _fake_rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, unit_offse
     return torch.empty_like(x)
 
 
-def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, unit_offset: bool) -> torch.Tensor:
-    _fake_rms_norm(x, weight, eps, unit_offset)
-    return reference.rms_norm(x, weight, eps, unit_offset)
+def _fake_rms_norm_gated(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    operator = "rms_norm_gated"
+    check_tensor(operator, "x", x, shape=("T", "Hv*D"), dtype=FLOATS)
+    check_tensor(operator, "gate", gate, shape=x.shape, dtype=FLOATS, device=x.device)
+    check_tensor(operator, "weight", weight, shape=("D",), dtype=FLOATS, device=x.device)
+    size = weight.shape[0]
+    check(size > 0 and x.shape[1] % size == 0, operator, "weight", f"a divisor of {x.shape[1]} elements", size)
+    return torch.empty_like(x)
 
+
+def _fake_rms_norm_int8(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, unit_offset: bool, group_size: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    operator = "rms_norm_int8"
+    check_tensor(operator, "x", x, shape=("T", "D"), dtype=FLOATS)
+    check_tensor(operator, "weight", weight, shape=(x.shape[1],), dtype=FLOATS, device=x.device)
+    check(group_size in GROUP_SIZES, operator, "group_size", f"one of {GROUP_SIZES}", group_size)
+    rows, columns = x.shape
+    check(columns % group_size == 0, operator, "x", f"a multiple of {group_size} columns", columns)
+    return (
+        x.new_empty((rows, 2, columns // 2), dtype=torch.int8),
+        x.new_empty((rows, columns // group_size), dtype=torch.float32),
+        x.new_empty((rows, columns // group_size), dtype=torch.float32),
+    )
+
+
+COMPILE_CASES: tuple[KernelCase, ...] = ()
 
 OPERATORS = (
     Operator(
         schema="rms_norm(Tensor x, Tensor weight, float eps, bool unit_offset) -> Tensor",
-        reference=_rms_norm,
+        reference=checked(_fake_rms_norm, reference.rms_norm),
         fake=_fake_rms_norm,
+    ),
+    Operator(
+        schema="rms_norm_gated(Tensor x, Tensor gate, Tensor weight, float eps) -> Tensor",
+        reference=checked(_fake_rms_norm_gated, reference.rms_norm_gated),
+        fake=_fake_rms_norm_gated,
+    ),
+    Operator(
+        schema=(
+            "rms_norm_int8(Tensor x, Tensor weight, float eps, bool unit_offset, int group_size) "
+            "-> (Tensor values, Tensor scale, Tensor group_sum)"
+        ),
+        reference=checked(_fake_rms_norm_int8, reference.rms_norm_int8),
+        fake=_fake_rms_norm_int8,
     ),
 )
 
@@ -42,3 +77,28 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, *, unit_offset: 
     """
     result: torch.Tensor = torch.ops.cuda_kernels.rms_norm(x, weight, eps, unit_offset)
     return result
+
+
+def rms_norm_gated(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """Return x / sqrt(mean(x²) + eps) · weight · silu(gate), the mean over each run of D = len(weight) columns.
+
+    x, gate: (T, Hv·D) float32, bfloat16 or float16, contiguous; the result has x's dtype.
+    weight: (D,) of any of these dtypes.
+
+    Raises ValueError on wrong shape, dtype, device or strides.
+    """
+    result: torch.Tensor = torch.ops.cuda_kernels.rms_norm_gated(x, gate, weight, eps)
+    return result
+
+
+def rms_norm_int8(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, *, group_size: int, unit_offset: bool = True
+) -> Int8Rows:
+    """Return `rms_norm` quantized to int8 per group (see int4.py), without rounding to x's dtype in between.
+
+    x: (T, D) float32, bfloat16 or float16, contiguous, D a multiple of `group_size` (32, 64 or 128).
+    weight: (D,) of any of these dtypes.
+
+    Raises ValueError on wrong shape, dtype, device, strides or group size.
+    """
+    return Int8Rows(*torch.ops.cuda_kernels.rms_norm_int8(x, weight, eps, unit_offset, group_size))

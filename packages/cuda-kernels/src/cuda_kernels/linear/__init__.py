@@ -1,0 +1,1 @@
+"""int4 linear layers: matrix-vector and tensor-core products, and quantization of their int8 input."""

@@ -1,0 +1,154 @@
+"""Operators of the linear family: declarations and public functions."""
+
+import torch
+
+from cuda_kernels import int4
+from cuda_kernels.checks import check, check_tensor, checked
+from cuda_kernels.int4 import GROUP_SIZES, Int8Rows
+from cuda_kernels.library import Operator
+from cuda_kernels.linear import reference
+from cuda_kernels.report import KernelCase
+
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def _fake_quantize_int8(x: torch.Tensor, group_size: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    operator = "quantize_int8"
+    check_tensor(operator, "x", x, shape=("T", "K"), dtype=FLOATS)
+    check(group_size in GROUP_SIZES, operator, "group_size", f"one of {GROUP_SIZES}", group_size)
+    rows, columns = x.shape
+    check(columns % group_size == 0, operator, "x", f"a multiple of {group_size} columns", columns)
+    return (
+        x.new_empty((rows, 2, columns // 2), dtype=torch.int8),
+        x.new_empty((rows, columns // group_size), dtype=torch.float32),
+        x.new_empty((rows, columns // group_size), dtype=torch.float32),
+    )
+
+
+def _quantize_int8(x: torch.Tensor, group_size: int) -> Int8Rows:
+    return int4.quantize_activation(x, group_size=group_size)
+
+
+def _check_weight(
+    operator: str, weight: torch.Tensor, scales: torch.Tensor, columns: int, device: torch.device
+) -> None:
+    check_tensor(operator, "weight", weight, shape=("N", columns // 2), dtype=torch.uint8, device=device)
+    check_tensor(operator, "scales", scales, shape=(weight.shape[0], "G"), dtype=FLOATS, device=device)
+    groups = scales.shape[1]
+    fits = groups > 0 and columns % groups == 0 and columns // groups in GROUP_SIZES
+    check(fits, operator, "scales", f"{columns} columns in groups of {GROUP_SIZES}", f"{groups} groups")
+
+
+def _fake_int4_linear(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    scales: torch.Tensor,
+    residual: torch.Tensor | None,
+    out_dtype: torch.dtype | None,
+) -> torch.Tensor:
+    operator = "int4_linear"
+    check_tensor(operator, "x", x, shape=("T", "K"), dtype=FLOATS)
+    _check_weight(operator, weight, scales, x.shape[1], x.device)
+    return _new_output(operator, x, weight, residual, out_dtype or x.dtype)
+
+
+def _fake_int4_linear_int8(
+    values: torch.Tensor,
+    scale: torch.Tensor,
+    group_sum: torch.Tensor,
+    weight: torch.Tensor,
+    scales: torch.Tensor,
+    residual: torch.Tensor | None,
+    out_dtype: torch.dtype,
+) -> torch.Tensor:
+    operator = "int4_linear_int8"
+    check_tensor(operator, "values", values, shape=("T", 2, "K/2"), dtype=torch.int8)
+    _check_weight(operator, weight, scales, 2 * values.shape[2], values.device)
+    groups = (values.shape[0], scales.shape[1])
+    for name, tensor in (("scale", scale), ("group_sum", group_sum)):
+        check_tensor(operator, name, tensor, shape=groups, dtype=torch.float32, device=values.device)
+    return _new_output(operator, values, weight, residual, out_dtype)
+
+
+def _new_output(
+    operator: str, x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor | None, out_dtype: torch.dtype
+) -> torch.Tensor:
+    check(out_dtype in FLOATS, operator, "out_dtype", f"one of {FLOATS}", out_dtype)
+    out = x.new_empty((x.shape[0], weight.shape[0]), dtype=out_dtype)
+    if residual is not None:
+        check_tensor(operator, "residual", residual, shape=out.shape, dtype=out_dtype, device=x.device)
+    return out
+
+
+COMPILE_CASES: tuple[KernelCase, ...] = ()
+
+OPERATORS = (
+    Operator(
+        schema="quantize_int8(Tensor x, int group_size) -> (Tensor values, Tensor scale, Tensor group_sum)",
+        reference=checked(_fake_quantize_int8, _quantize_int8),
+        fake=_fake_quantize_int8,
+    ),
+    Operator(
+        schema=(
+            "int4_linear(Tensor x, Tensor weight, Tensor scales, Tensor? residual, ScalarType? out_dtype) -> Tensor"
+        ),
+        reference=checked(_fake_int4_linear, reference.int4_linear),
+        fake=_fake_int4_linear,
+    ),
+    Operator(
+        schema=(
+            "int4_linear_int8(Tensor values, Tensor scale, Tensor group_sum, Tensor weight, Tensor scales, "
+            "Tensor? residual, ScalarType out_dtype) -> Tensor"
+        ),
+        reference=checked(_fake_int4_linear_int8, reference.int4_linear_int8),
+        fake=_fake_int4_linear_int8,
+    ),
+)
+
+
+def quantize_int8(x: torch.Tensor, *, group_size: int) -> Int8Rows:
+    """Return x quantized to int8 per group of `group_size` (32, 64 or 128) elements, nearest even, scale max|x| / 127.
+
+    x: (T, K) float32, bfloat16 or float16, contiguous, K a multiple of `group_size`. Layout: see int4.py.
+
+    Raises ValueError on wrong shape, dtype, strides or group size.
+    """
+    return Int8Rows(*torch.ops.cuda_kernels.quantize_int8(x, group_size))
+
+
+def int4_linear(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    scales: torch.Tensor,
+    *,
+    residual: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Return x · weightᵀ + residual, the weights dequantized to x's dtype.
+
+    x: (T, K) float32, bfloat16 or float16, contiguous.
+    weight: (N, K/2) uint8 and scales: (N, K/group) float, the int4 layout of int4.py; group is 32, 64 or 128.
+    residual: (T, N) of the result's dtype, which is `out_dtype`, or x's.
+
+    Raises ValueError on wrong shape, dtype, device or strides.
+    """
+    result: torch.Tensor = torch.ops.cuda_kernels.int4_linear(x, weight, scales, residual, out_dtype)
+    return result
+
+
+def int4_linear_int8(
+    rows: Int8Rows,
+    weight: torch.Tensor,
+    scales: torch.Tensor,
+    *,
+    out_dtype: torch.dtype,
+    residual: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return rows · weightᵀ + residual, rounded once to `out_dtype`; the sums of a group are exact integers.
+
+    rows: T rows quantized with the weight's group size. weight, scales, residual: as for `int4_linear`.
+
+    Raises ValueError on wrong shape, dtype, device or strides.
+    """
+    result: torch.Tensor = torch.ops.cuda_kernels.int4_linear_int8(*rows, weight, scales, residual, out_dtype)
+    return result
