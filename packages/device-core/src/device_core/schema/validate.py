@@ -26,7 +26,7 @@ def problems_of(program: Program) -> list[str]:
 
 def check_files(folder: Path, program: Program) -> list[str]:
     """Return what is wrong with the files beside a valid program: missing, cut short, or not holding its constants."""
-    problems, whole = [], set()
+    problems, whole = list(_unlisted(program)), set()
     for name, spec in program.files.items():
         path = folder / name
         if not path.is_file():
@@ -44,6 +44,16 @@ def check_files(folder: Path, program: Program) -> list[str]:
     return problems
 
 
+def _unlisted(program: Program) -> Iterator[str]:
+    for name, constant in program.constants.items():
+        if constant.shard not in program.files:
+            yield f"constant {name!r}: its shard {constant.shard!r} is not among the files"
+    for method in program.methods:
+        for delegate in method.delegates:
+            if f"delegates/{delegate.key}" not in program.files:
+                yield f"method {method.name!r}: the payload {delegate.key!r} of a delegate is not among the files"
+
+
 def _declarations(program: Program) -> Iterator[str]:
     for name, count in Counter(method.name for method in program.methods).items():
         if count > 1:
@@ -54,8 +64,6 @@ def _declarations(program: Program) -> Iterator[str]:
             yield f"file {path!r}: expected a path within the folder"
     for name, constant in program.constants.items():
         yield from _spec_problems(f"constant {name!r}", constant)
-        if constant.shard and constant.shard not in program.files:
-            yield f"constant {name!r}: its shard {constant.shard!r} is not among the files"
     for name, state in program.state.items():
         yield from _spec_problems(f"state {name!r}", state)
         yield from device_problems(f"state {name!r}", state.device)

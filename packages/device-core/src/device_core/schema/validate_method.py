@@ -21,7 +21,7 @@ _OPERATOR = re.compile(r"\w+::\w+(\.\w+)?", re.ASCII)
 
 def method_problems(method: t.Method, program: t.Program) -> list[str]:
     """Return what is wrong with `method`, given a program whose constants, state and files are right."""
-    problems = [*_table_problems(method, program), *_tensor_problems(method)]
+    problems = [*_table_problems(method), *_tensor_problems(method)]
     if not problems:
         # What refers to the tables is judged only where they hold.
         problems = [*value_problems(method, program), *_signature_problems(method), *instruction_problems(method)]
@@ -39,7 +39,7 @@ def device_problems(where: str, device: str) -> Iterator[str]:
         yield f"{where}: device {device!r}: expected it written as {str(parsed)!r}"
 
 
-def _table_problems(method: t.Method, program: t.Program) -> Iterator[str]:
+def _table_problems(method: t.Method) -> Iterator[str]:
     for name, count in Counter(symbol.name for symbol in method.symbols).items():
         if count > 1 or not _SYMBOL.fullmatch(name):
             yield f"symbol {name!r}: expected one of that name, made of letters, digits and _"
@@ -53,8 +53,6 @@ def _table_problems(method: t.Method, program: t.Program) -> Iterator[str]:
         yield from device_problems(f"buffer {i}", buffer.device)
     for i, delegate in enumerate(method.delegates):
         yield from device_problems(f"delegate {i}", delegate.device)
-        if f"delegates/{delegate.key}" not in program.files:
-            yield f"delegate {i}: its payload {delegate.key!r} is not among the files"
     for i in (*method.inputs, *method.outputs):
         if i >= len(method.values):
             yield f"input or output {i}: there are {len(method.values)} values"
