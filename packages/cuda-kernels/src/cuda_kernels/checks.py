@@ -1,6 +1,7 @@
 """Argument checks of the operators, with one message format: `operator: argument: expected …, got …`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -36,3 +37,13 @@ def check_tensor(
     check(tensor.is_contiguous(), operator, argument, "a contiguous tensor", f"strides {tensor.stride()}")
     if device is not None:
         check(tensor.device == device, operator, argument, f"device {device}", tensor.device)
+
+
+def checked(checks: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function` preceded by `checks` on the same arguments: a fake serves as the checks of its reference."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        checks(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return run
