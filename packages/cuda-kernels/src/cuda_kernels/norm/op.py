@@ -5,8 +5,7 @@ import torch
 from cuda_kernels.checks import check, check_tensor, checked
 from cuda_kernels.int4 import GROUP_SIZES, Int8Rows
 from cuda_kernels.library import Operator
-from cuda_kernels.norm import reference
-from cuda_kernels.report import KernelCase
+from cuda_kernels.norm import launch, reference
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -43,18 +42,20 @@ def _fake_rms_norm_int8(
     )
 
 
-COMPILE_CASES: tuple[KernelCase, ...] = ()
+COMPILE_CASES = launch.COMPILE_CASES
 
 OPERATORS = (
     Operator(
         schema="rms_norm(Tensor x, Tensor weight, float eps, bool unit_offset) -> Tensor",
         reference=checked(_fake_rms_norm, reference.rms_norm),
         fake=_fake_rms_norm,
+        cuda=launch.rms_norm,
     ),
     Operator(
         schema="rms_norm_gated(Tensor x, Tensor gate, Tensor weight, float eps) -> Tensor",
         reference=checked(_fake_rms_norm_gated, reference.rms_norm_gated),
         fake=_fake_rms_norm_gated,
+        cuda=launch.rms_norm_gated,
     ),
     Operator(
         schema=(
@@ -63,6 +64,7 @@ OPERATORS = (
         ),
         reference=checked(_fake_rms_norm_int8, reference.rms_norm_int8),
         fake=_fake_rms_norm_int8,
+        cuda=launch.rms_norm_int8,
     ),
 )
 

@@ -20,8 +20,8 @@ def rms_norm_gated(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, ep
 
 def rms_norm_int8(
     x: torch.Tensor, weight: torch.Tensor, eps: float, unit_offset: bool, group_size: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return (values, scale, group_sum) of the norm, quantized from float32."""
+) -> int4.Int8Rows:
+    """Return the norm, quantized from float32."""
     normed = rms_norm(x.to(torch.float32), weight, eps, unit_offset)
     return int4.quantize_activation(normed, group_size=group_size)
 

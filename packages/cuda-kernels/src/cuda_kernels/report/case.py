@@ -13,6 +13,7 @@ class KernelCase:
     kernel: the `@triton.jit` function.
     signature: type of each argument that is no constexpr: "*bf16", "*fp32", "*i8", "*i32", "*u8", "i32", "fp32".
     constexprs: value of each constexpr argument; a pointer argument given None is passed here too.
+        PDL may be left out: it is on from compute capability 9.
     aligned: arguments that are multiples of 16 whenever the operator launches the kernel (pointers count in bytes).
         None: all pointers.
     targets: compute capabilities that the configuration ships for.

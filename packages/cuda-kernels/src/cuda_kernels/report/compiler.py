@@ -37,14 +37,17 @@ class Usage:
 def compile_case(case: KernelCase, capability: int) -> Usage:
     """Compile `case` for `capability` and return its usage. Raises what Triton raises where it does not compile."""
     names = list(case.kernel.arg_names)
-    missing = [name for name in names if name not in case.signature and name not in case.constexprs]
-    unknown = [name for name in (*case.signature, *case.constexprs) if name not in names]
+    constexprs = dict(case.constexprs)
+    if "PDL" in names:
+        constexprs.setdefault("PDL", capability >= 90)
+    missing = [name for name in names if name not in case.signature and name not in constexprs]
+    unknown = [name for name in (*case.signature, *constexprs) if name not in names]
     if missing or unknown:
         raise ValueError(f"{case.name}: arguments missing: {missing}, unknown: {unknown}")
     signature = {name: case.signature.get(name, "constexpr") for name in names}
     aligned = [n for n, t in signature.items() if t.startswith("*")] if case.aligned is None else case.aligned
     attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in aligned}
-    source = ASTSource(fn=case.kernel, signature=signature, constexprs=dict(case.constexprs), attrs=attributes)
+    source = ASTSource(fn=case.kernel, signature=signature, constexprs=constexprs, attrs=attributes)
     options = {"num_warps": case.num_warps, "num_stages": case.num_stages}
     compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     # Triton runs the assembler silently; the spills are in what it prints.
