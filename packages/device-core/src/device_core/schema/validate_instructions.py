@@ -59,6 +59,9 @@ def _instruction_problems(method: t.Method, instruction: t.Instruction) -> Itera
                 yield from _target_problems(method, i)
                 if i not in passed:
                     yield f"output {i} is not among its arguments"
+            homes = {value.device for i in passed if isinstance(value := values[i], t.TensorValue)}
+            if len(homes) > 1 and not method.operators[instruction.operator].startswith("device_copy::"):
+                yield f"{method.operators[instruction.operator]}: its tensors are on {', '.join(sorted(homes))}"
         case t.DelegateCall(args=args, outputs=outputs):
             for i in outputs:
                 yield from _target_problems(method, i)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from device_core.device import Device
 from device_core.errors import DeviceError
 from device_core.schema import types as t
-from device_core.schema.dims import DimError, solve, symbols_of
 from device_core.schema.dtypes import DTYPES
+from device_core.schema.symbols import symbol_problems
 from device_core.schema.validate_instructions import instruction_problems
 from device_core.schema.validate_values import value_problems
 
@@ -25,7 +25,7 @@ def method_problems(method: t.Method, program: t.Program) -> list[str]:
     if not problems:
         # What refers to the tables is judged only where they hold.
         problems = [*value_problems(method, program), *_signature_problems(method), *instruction_problems(method)]
-    return problems or list(_symbol_problems(method))
+    return problems or list(symbol_problems(method))
 
 
 def device_problems(where: str, device: str) -> Iterator[str]:
@@ -101,26 +101,3 @@ def _signature_problems(method: t.Method) -> Iterator[str]:
 def _io_problems(where: str, method: t.Method, buffer: int) -> Iterator[str]:
     if buffer < len(method.buffers) and method.buffers[buffer].kind != "io":
         yield f"{where}: expected an io buffer, got buffer {buffer}, which is scratch that other methods overwrite"
-
-
-def _symbol_problems(method: t.Method) -> Iterator[str]:
-    """Yield the symbols that no input tells, the way `runtime.binding` derives them."""
-    known: dict[str, int] = {}
-    sizes: list[t.Dim] = []
-    for i in method.inputs:
-        value = method.values[i]
-        if isinstance(value, t.SymIntValue):
-            known[str(value.expression)] = 1
-        elif isinstance(value, t.TensorValue):
-            sizes += value.sizes
-    for size in sorted(sizes, key=lambda size: (not isinstance(size, int), str(size).isidentifier() is False)):
-        unknown = symbols_of(size) - known.keys()
-        if len(unknown) == 1:
-            try:
-                solve(size, 1, known)
-            except DimError as error:
-                yield str(error)
-            known |= dict.fromkeys(unknown, 1)
-    for symbol in method.symbols:
-        if symbol.name not in known:
-            yield f"symbol {symbol.name} cannot be derived from the inputs"

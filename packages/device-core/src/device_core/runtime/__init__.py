@@ -1,0 +1,1 @@
+"""The runtime: it links the methods of a program to memory and operators, and executes them."""

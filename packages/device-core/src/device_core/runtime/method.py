@@ -1,0 +1,119 @@
+"""A linked method: its arguments are checked, put into the calls, and its outputs returned."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from device_core.errors import InputError, ProgramError
+from device_core.runtime.binding import Argument, ScalarCheck, TensorCheck
+from device_core.runtime.calls import Code, Instructions, link_calls
+from device_core.runtime.values import LinkedValues, Storages
+from device_core.schema import types as t
+
+Passed = dict[int, torch.Tensor]
+"""The tensors that the caller passes, by value index."""
+
+
+class LinkedMethod:
+    """A method over its memory, for given symbols.
+
+    Raises ProgramError where a tensor of these sizes does not lie within its storage.
+    """
+
+    def __init__(self, method: t.Method, symbols: Mapping[str, int], storages: Storages, code: Code) -> None:
+        self._method = method
+        values = LinkedValues(method, symbols, storages)
+        try:
+            self.instructions = Instructions(method.name, link_calls(method, values, code))
+            self._results = [_result(method, i, values) for i in method.outputs]
+        except ValueError as error:
+            raise ProgramError(f"method {method.name!r} at {dict(symbols)}", [str(error)]) from error
+        self._checks = _input_checks(method, symbols)
+        self._output_checks = _output_checks(method, symbols)
+        self._views = list(values.bound.values())
+        self._planned_inputs = [
+            (i, values.get(i))
+            for i in method.inputs
+            if isinstance(value := method.values[i], t.TensorValue) and isinstance(value.storage, t.Planned)
+        ]
+        self._own_memory = {buffer.memory.untyped_storage().data_ptr() for buffer in storages.planned} - {0}
+
+    def execute(self, inputs: Sequence[Argument], outputs: Sequence[torch.Tensor | None] = ()) -> tuple[Any, ...]:
+        """Check the arguments, run the instructions and return the outputs.
+
+        outputs: memory for those outputs that the caller supplies, by position; None for the others.
+        """
+        passed = self._accept(inputs, outputs)
+        try:
+            for view in self._views:
+                view.put(passed[view.base])
+            with torch.inference_mode():
+                for index, target in self._planned_inputs:
+                    target.copy_(passed[index])
+                self.instructions.run()
+            return tuple([result(passed) for result in self._results])
+        finally:
+            for view in self._views:
+                view.clear()
+
+    def _accept(self, inputs: Sequence[Argument], outputs: Sequence[torch.Tensor | None]) -> Passed:
+        passed: Passed = {}
+        if len(inputs) != len(self._checks):
+            raise InputError(f"{self._method.name}: expected {len(self._checks)} inputs, got {len(inputs)}")
+        for (index, check), given in zip(self._checks, inputs, strict=True):
+            tensor = check(given)
+            if tensor is not None:
+                if tensor.untyped_storage().data_ptr() in self._own_memory:
+                    where = f"{self._method.name}: input {self._method.values[index].name}"
+                    raise InputError(f"{where}: it lies in memory that this very call writes; pass a clone")
+                passed[index] = tensor
+        for position, index, output_check in self._output_checks:
+            passed[index] = output_check(outputs[position] if position < len(outputs) else None)
+        return passed
+
+
+def _result(method: t.Method, index: int, values: LinkedValues) -> Callable[[Passed], Argument]:
+    value = method.values[index]
+    if isinstance(value, t.TensorValue) and isinstance(value.storage, t.Bound):
+        view = values.bound_view(index)
+        return lambda passed: view.of(passed[view.base])
+    found = values.get(index)
+    if isinstance(value, t.TensorValue) and isinstance(value.storage, t.Constant):
+        # A caller may write to what it is given, but not to a constant.
+        return lambda _: found.clone()
+    return lambda _: found
+
+
+def _input_checks(
+    method: t.Method, symbols: Mapping[str, int]
+) -> list[tuple[int, Callable[[object], torch.Tensor | None]]]:
+    checks: list[tuple[int, Callable[[object], torch.Tensor | None]]] = []
+    for position, index in enumerate(method.inputs):
+        value = method.values[index]
+        where = f"{method.name}: input {position} ({value.name})"
+        match value:
+            case t.TensorValue():
+                checks.append((index, TensorCheck(where, value, symbols)))
+            case t.ScalarValue():
+                checks.append((index, ScalarCheck(where, value)))
+            case _:
+                # Symbols were read from it; `Signature` has checked it.
+                checks.append((index, _unchecked))
+    return checks
+
+
+def _unchecked(_: object) -> None:
+    return None
+
+
+def _output_checks(method: t.Method, symbols: Mapping[str, int]) -> list[tuple[int, int, TensorCheck]]:
+    """Return position, value and check of each output whose memory the caller supplies."""
+    found = []
+    for position, index in enumerate(method.outputs):
+        value = method.values[index]
+        own = isinstance(value, t.TensorValue) and value.storage == t.Bound(value=index)
+        if isinstance(value, t.TensorValue) and own and index not in method.inputs:
+            where = f"{method.name}: memory for output {position} ({value.name})"
+            found.append((position, index, TensorCheck(where, value, symbols)))
+    return found
