@@ -1,9 +1,11 @@
 """`lower`: exported programs to one device-aware program, pass after pass."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+from device_core.schema.codec import ProgramWriter
 from device_core.schema.types import Program
 from torch.export import ExportedProgram
 
@@ -35,6 +37,15 @@ class Lowered:
     program: Program
     constants: Mapping[str, torch.Tensor]
     delegates: Mapping[str, bytes]
+
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Program:
+        """Write a program folder with all constants, which must have bytes; returns the program as written."""
+        with ProgramWriter(folder, overwrite=overwrite) as writer:
+            for name, tensor in self.constants.items():
+                writer.add_constant(name, tensor)
+            for key, payload in self.delegates.items():
+                writer.add_delegate(key, payload)
+            return writer.finish(self.program)
 
 
 def passes_of(config: BackendConfig) -> tuple[GraphPass, ...]:
