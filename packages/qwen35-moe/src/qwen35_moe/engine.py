@@ -1,0 +1,175 @@
+"""The engine: prompts of token ids in, token ids out; it knows nothing of text."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+import cuda_kernels
+import torch
+from device_core import Device, Module
+from device_core.schema.codec import read_program
+from device_core.schema.types import Program
+
+from qwen35_moe.decode_loop import DecodeLoop
+from qwen35_moe.errors import EngineError, PromptError
+from qwen35_moe.memory import check_memory, nbytes_free, plan_memory
+from qwen35_moe.sampling import SamplingParameters
+
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramInfo:
+    """What the exporter wrote into a program's metadata."""
+
+    context: int
+    chunk: int
+    slots: int
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+    device: Device
+    quant: str
+
+    @classmethod
+    def of(cls, program: Program, where: object) -> Self:
+        """Read the metadata. Raises EngineError where it is not that of a model."""
+        data = program.metadata
+        if data.get("model") != "qwen3_5_moe":
+            raise EngineError(f"{where}: not a Qwen3.5-MoE program: metadata names model {data.get('model')!r}")
+        try:
+            return cls(
+                context=int(data["context"]),
+                chunk=int(data["chunk"]),
+                slots=int(data["slots"]),
+                vocab_size=int(data["vocab_size"]),
+                eos_token_ids=tuple(map(int, str(data["eos_token_ids"]).split())),
+                device=Device.parse(str(data["device"])),
+                quant=str(data["quant"]),
+            )
+        except (KeyError, ValueError) as error:
+            raise EngineError(f"{where}: metadata of the program is damaged: {error!r}") from error
+
+
+class Generation(Iterator[int]):
+    """The tokens of one output, chosen as they are asked for.
+
+    finish_reason: None while there may be more; `stop` after an end-of-sequence id, which is not yielded; `length`
+    where `max_new_tokens` or the context was reached.
+    """
+
+    def __init__(self, tokens: Iterator[int | FinishReason]) -> None:
+        self._tokens = tokens
+        self.finish_reason: FinishReason | None = None
+
+    def __next__(self) -> int:
+        token = next(self._tokens)
+        if isinstance(token, int):
+            return token
+        self.finish_reason = token
+        raise StopIteration
+
+
+class Engine:
+    """A loaded program with one session of state, whose slots hold one sequence each. A context manager."""
+
+    def __init__(self, module: Module, info: ProgramInfo, device: Device) -> None:
+        self.info = info
+        self.device = device
+        self.module = module
+        self.session = module.new_session()
+        self._owners: dict[int, object] = {}
+        self._loop = DecodeLoop(self.session, device, slots=info.slots, vocab_size=info.vocab_size)
+
+    @classmethod
+    def load(cls, folder: Path, *, device: str = "auto") -> Self:
+        """Load a program folder onto the device it was exported for (`auto`), or onto `device`.
+
+        A program for a GPU also runs on the CPU; one for the CPU has not the form that a GPU wants. Raises EngineError
+        and MemoryPlanError before a byte goes to a device, and what `Module.load` raises.
+        """
+        cuda_kernels.register()
+        program = read_program(folder)
+        info = ProgramInfo.of(program, folder)
+        target = info.device if device == "auto" else Device.parse(device)
+        if info.device.is_host and not target.is_host:
+            raise EngineError(f"{folder}: exported for {info.device}, cannot run on {target}; export for {target}")
+        if not target.is_host and target.index >= torch.cuda.device_count():
+            raise EngineError(
+                f"{folder}: {target} asked for, but this machine has {torch.cuda.device_count()} CUDA devices"
+            )
+        if target == info.device:
+            check_memory(plan_memory(program, target, nbytes_free=nbytes_free(target)))
+        return cls(Module.load(folder, device=target), info, target)
+
+    def generate(
+        self,
+        prompt_ids: Sequence[int],
+        sampling: SamplingParameters | None = None,
+        *,
+        max_new_tokens: int,
+        slot: int = 0,
+    ) -> Generation:
+        """Return the tokens that follow a prompt, in a slot whose earlier sequence is forgotten.
+
+        Generations of different slots may be interleaved in any order; each gives what it gives alone. Work begins
+        with the first token that is asked for. Raises PromptError where the prompt is empty, does not fit the
+        context, or holds an id that is not in the vocabulary; the output ends with the context at the latest.
+        """
+        self._check(prompt_ids, max_new_tokens, slot)
+        return Generation(self._run(list(prompt_ids), sampling or SamplingParameters(), max_new_tokens, slot))
+
+    def prefill(self, tokens: Sequence[int], *, slot: int = 0, start: int = 0) -> torch.Tensor:
+        """Run tokens at `start` of a slot, in chunks; return the logits (1, V) of the last until the next call."""
+        ids = torch.tensor(tokens, device=self.device.torch)
+        where = torch.full((1,), slot, device=self.device.torch)
+        for begin in range(0, len(tokens), self.info.chunk):
+            part = ids[begin : begin + self.info.chunk]
+            position = torch.full((1,), start + begin, device=self.device.torch)
+            (logits,) = self.session.execute("prefill", (part, position, where))
+        assert isinstance(logits, torch.Tensor)
+        return logits
+
+    def close(self) -> None:
+        """Free all memory; a second call does nothing."""
+        self.module.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(
+        self, prompt: list[int], sampling: SamplingParameters, max_new_tokens: int, slot: int
+    ) -> Iterator[int | FinishReason]:
+        # The last token is chosen but never run through the model, so one more than the context's rest fits.
+        limit = min(max_new_tokens, self.info.context - len(prompt) + 1)
+        self._owners[slot] = owner = object()
+        pending = [self._loop.begin(slot, self.prefill(prompt, slot=slot), len(prompt), sampling)]
+        for chosen in range(1, limit + 1):
+            if self._loop.runs_ahead and chosen < limit:
+                pending.append(self._loop.step(slot))
+            token = pending.pop(0).wait()
+            if token in self.info.eos_token_ids:
+                yield "stop"
+                return
+            yield token
+            if self._owners[slot] is not owner:
+                raise EngineError(f"slot {slot}: a later generation has taken it; this one cannot go on")
+            if not pending and chosen < limit:
+                pending.append(self._loop.step(slot))
+        yield "length"
+
+    def _check(self, prompt: Sequence[int], max_new_tokens: int, slot: int) -> None:
+        info = self.info
+        if not prompt:
+            raise PromptError("prompt: expected at least one token, got an empty prompt")
+        if len(prompt) > info.context:
+            raise PromptError(f"prompt: {len(prompt)} tokens do not fit the context of {info.context}")
+        if wrong := [token for token in prompt if not 0 <= token < info.vocab_size]:
+            raise PromptError(f"prompt: expected token ids from 0 to {info.vocab_size - 1}, got {wrong[0]}")
+        if max_new_tokens < 1:
+            raise PromptError(f"max_new_tokens: expected at least 1, got {max_new_tokens}")
+        if not 0 <= slot < info.slots:
+            raise PromptError(f"slot: expected 0 to {info.slots - 1}, got {slot}")

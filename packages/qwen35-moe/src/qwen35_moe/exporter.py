@@ -1,0 +1,191 @@
+"""Export of a checkpoint: trace, lower, then stream the weights into the program folder."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import cuda_kernels
+import msgspec
+from device_core import Device
+from device_core.schema.codec import ProgramWriter
+from device_core.schema.types import Program
+from export_passes import BackendConfig, DevicePartitioner, MethodConfig, lower
+from export_passes.pipeline import Lowered
+
+from qwen35_moe.checkpoint import Checkpoint, check_names, stream_weights
+from qwen35_moe.checkpoint.load import checkpoint_dtype
+from qwen35_moe.config import ModelConfig, read_config
+from qwen35_moe.errors import ExportError
+from qwen35_moe.model import Int4, ModelFormat
+from qwen35_moe.model.weights import Activations
+from qwen35_moe.tracing import TraceShape, trace_methods
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with the name of a stage, how much of it is done, and how much there is."""
+
+ASSETS = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
+_MAX_CHUNK = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """How a checkpoint becomes a program.
+
+    quant: matrices in int4, or as they are. group_size: weights that share an int4 scale.
+    max_context: the longest sequence, prompt and output together. slots: sequences that have state at once.
+    chunk: the longest piece of a prompt that one call takes; None: `max_context`, at most 4096.
+    device: where every operator runs, `cpu` or `cuda:0`.
+    activations: int8 rows meet int4 matrices, or rows of the model's dtype; None: int8 on a GPU, float on the CPU.
+
+    Raises ExportError where a value is outside its range.
+    """
+
+    quant: Literal["int4", "none"] = "int4"
+    group_size: int = 128
+    max_context: int = 4096
+    slots: int = 1
+    chunk: int | None = None
+    device: str = "cpu"
+    activations: Activations | None = None
+
+    def __post_init__(self) -> None:
+        _require(self.quant in ("int4", "none"), "quant", "'int4' or 'none'", self.quant)
+        _require(self.activations in (None, "float", "int8"), "activations", "'float' or 'int8'", self.activations)
+        _require(not (self.quant == "none" and self.activations == "int8"), "activations",
+                 "'float' where weights are not quantized", self.activations)  # fmt: skip
+        _require(self.max_context >= 2, "max_context", "at least 2", self.max_context)
+        _require(self.slots >= 1, "slots", "at least 1", self.slots)
+        _require(self.chunk is None or 2 <= self.chunk <= self.max_context, "chunk",
+                 f"2 to max_context {self.max_context}", self.chunk)  # fmt: skip
+
+    @property
+    def int4(self) -> Int4 | None:
+        """Return the form of the matrices."""
+        if self.quant == "none":
+            return None
+        default: Activations = "float" if Device.parse(self.device).is_host else "int8"
+        return Int4(group_size=self.group_size, activations=self.activations or default)
+
+    @property
+    def shape(self) -> TraceShape:
+        """Return the sizes that tracing fixes."""
+        chunk = self.chunk or min(self.max_context, _MAX_CHUNK)
+        return TraceShape(slots=self.slots, context=self.max_context, chunk=chunk)
+
+
+def export_checkpoint(
+    checkpoint: Path, output: Path, options: ExportOptions, on_progress: OnProgress | None = None
+) -> Program:
+    """Write the program folder `output` of a checkpoint folder; return its program.
+
+    The folder is complete or not there; one weight is in memory at a time. Stages of progress: `trace`, `lower`, and
+    `weights` in bytes of the program's constants.
+
+    Raises ConfigError, CheckpointError or ExportError where checkpoint and options do not fit, FileExistsError where
+    `output` exists.
+    """
+    report = on_progress or (lambda stage, done, total: None)
+    config, tensors = read_config(checkpoint), Checkpoint(checkpoint)
+    check_names(tensors, config)
+    form = ModelFormat(dtype=checkpoint_dtype(tensors), int4=options.int4)
+    _check_context(config, options)
+    assets = {name: (checkpoint / name).read_bytes() for name in ASSETS if (checkpoint / name).is_file()}
+    weights = stream_weights(tensors, config, form, context=options.max_context)
+    with ProgramWriter(output) as writer:
+        first = next(weights)  # checks the group size before the minute that tracing may take
+        lowered = lower_model(config, form, options, sampled_vocab_size(config, assets), report)
+        program = msgspec.structs.replace(
+            lowered.program,
+            producer=f"qwen35-moe {version('qwen35-moe')}",
+            metadata=metadata(config, form, options, assets),
+        )
+        total = sum(tensor.nbytes for tensor in lowered.constants.values())
+        done = 0
+        for name, tensor in (first, *weights):
+            writer.add_constant(f"decoder.{name}", tensor)
+            done += tensor.nbytes
+            report("weights", done, total)
+        for name, content in assets.items():
+            writer.add_asset(name, content)
+        return writer.finish(program)
+
+
+def lower_model(
+    config: ModelConfig, form: ModelFormat, options: ExportOptions, sampled: int, report: OnProgress
+) -> Lowered:
+    """Trace the methods and lower them onto the device of `options`; constants are fake tensors."""
+    cuda_kernels.register()
+    report("trace", 0, 1)
+    methods = trace_methods(config, form, options.shape, sampled_vocab_size=sampled)
+    report("trace", 1, 1)
+    report("lower", 0, 1)
+    device = Device.parse(options.device)
+    on_device = not device.is_host
+    lowered = lower(
+        methods,
+        BackendConfig(
+            partitioner=DevicePartitioner(device) if on_device else None,
+            default=MethodConfig(skip_h2d_for_method_inputs=on_device, skip_d2h_for_method_outputs=on_device),
+        ),
+    )
+    report("lower", 1, 1)
+    return lowered
+
+
+def metadata(
+    config: ModelConfig, form: ModelFormat, options: ExportOptions, assets: Mapping[str, bytes]
+) -> dict[str, str | int]:
+    """Return what the engine must know of a program beside its methods."""
+    int4 = form.int4
+    return {
+        "model": "qwen3_5_moe",
+        "context": options.shape.context,
+        "chunk": options.shape.chunk,
+        "slots": options.shape.slots,
+        "vocab_size": config.vocab_size,
+        "sampled_vocab_size": sampled_vocab_size(config, assets),
+        "eos_token_ids": " ".join(map(str, stop_ids(config, assets))),
+        "device": str(Device.parse(options.device)),
+        "dtype": str(form.dtype).removeprefix("torch."),
+        "quant": "none" if int4 is None else f"int4 group {int4.group_size}, {int4.activations} activations",
+    }
+
+
+def sampled_vocab_size(config: ModelConfig, assets: Mapping[str, bytes]) -> int:
+    """Return the number of ids that the tokenizer knows: logits past them belong to no text. All, without one."""
+    if "tokenizer.json" not in assets:
+        return config.vocab_size
+    document = _json(assets, "tokenizer.json")
+    ids = [*document.get("model", {}).get("vocab", {}).values()]
+    ids += [token["id"] for token in document.get("added_tokens", [])]
+    return min(config.vocab_size, 1 + max(ids, default=config.vocab_size - 1))
+
+
+def stop_ids(config: ModelConfig, assets: Mapping[str, bytes]) -> tuple[int, ...]:
+    """Return the ids that end an output: those of generation_config.json and of config.json."""
+    given = _json(assets, "generation_config.json").get("eos_token_id") if "generation_config.json" in assets else None
+    ids = given if isinstance(given, list) else [] if given is None else [given]
+    return tuple(dict.fromkeys((*ids, *config.eos_token_ids)))
+
+
+def _json(assets: Mapping[str, bytes], name: str) -> dict[str, Any]:
+    try:
+        document = json.loads(assets[name])
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ExportError(f"{name}: not a JSON document: {error}") from error
+    if not isinstance(document, dict):
+        raise ExportError(f"{name}: expected a JSON object, got {type(document).__name__}")
+    return document
+
+
+def _check_context(config: ModelConfig, options: ExportOptions) -> None:
+    _require(options.max_context <= config.max_position_embeddings, "max_context",
+             f"at most max_position_embeddings {config.max_position_embeddings}", options.max_context)  # fmt: skip
+
+
+def _require(condition: bool, name: str, expected: str, given: object) -> None:
+    if not condition:
+        raise ExportError(f"{name}: expected {expected}, got {given!r}")
