@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from cuda_kernels.gated_delta_rule.layout import DeltaNetShape, DeltaNetState, DeltaNetWeights
+from cuda_kernels.gated_delta_rule.layout import DeltaNetShape, DeltaNetState, DeltaNetWeights, heads_of_channels
 from cuda_kernels.testing import random_tensor
 
 
@@ -14,6 +14,12 @@ class Net:
     shape: DeltaNetShape
     weights: DeltaNetWeights
     state: DeltaNetState
+
+    def randomize_state(self) -> None:
+        """Fill the state as a run would leave it: equal copies of q and k in the value heads of a key head."""
+        slots, width, s = self.state.conv.shape[0], self.shape.conv_width, self.shape
+        self.state.conv.copy_(heads_of_channels(torch.randn(slots, width - 1, s.channels), s))
+        self.state.recurrent.normal_()
 
     def clone_state(self) -> DeltaNetState:
         return DeltaNetState(conv=self.state.conv.clone(), recurrent=self.state.recurrent.clone())

@@ -86,8 +86,7 @@ def test_a_new_sequence_sees_nothing_of_the_old_one(net: Callable) -> None:
 
 def test_slot_minus_one_touches_nothing(net: Callable) -> None:
     n = net(HEADS, DIMS)
-    n.state.recurrent.normal_()
-    n.state.conv.normal_()
+    n.randomize_state()
     before = n.clone_state()
     projection = torch.full((3, n.shape.projection_width), float("nan"))
     assert not net_reference.prefill(projection, n.weights, n.state, number(0), number(-1)).any()
@@ -98,8 +97,7 @@ def test_slot_minus_one_touches_nothing(net: Callable) -> None:
 
 def test_rows_of_a_batch_equal_each_alone(net: Callable) -> None:
     n = net(HEADS, DIMS, slots=5)
-    n.state.recurrent.normal_()
-    n.state.conv.normal_()
+    n.randomize_state()
     alone = n.clone_state()
     projection, slots = torch.randn(4, n.shape.projection_width), torch.tensor([3, -1, 0, 4])
     out = net_reference.decode(projection, n.weights, n.state, slots)

@@ -99,7 +99,7 @@ def heads_of_channels(inputs: torch.Tensor, shape: DeltaNetShape) -> torch.Tenso
 
 
 def split_heads(inputs: torch.Tensor, shape: DeltaNetShape) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Split `(..., C)` to q and k `(..., Hv, Dk)`, repeated for the value heads of a key head, and v `(..., Hv, Dv)`."""
+    """Split `(..., C)` to q and k `(..., Hv, Dk)`, repeated over value heads of a key head, and v `(..., Hv, Dv)`."""
     keys = shape.key_heads * shape.key_dim
     q, k, v = inputs.split((keys, keys, shape.out_width), -1)
     q = q.unflatten(-1, (shape.key_heads, shape.key_dim)).repeat_interleave(shape.group, -2)

@@ -1,10 +1,14 @@
 """Operators of the whole gated delta net: declarations, checks and public functions."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from cuda_kernels import int4
-from cuda_kernels.checks import check, check_tensor
+from cuda_kernels.checks import check, check_tensor, checked
 from cuda_kernels.gated_delta_rule import net_reference
+from cuda_kernels.gated_delta_rule.decode import launch_decode, launch_decode_int8
 from cuda_kernels.gated_delta_rule.layout import DeltaNetShape, DeltaNetState, DeltaNetWeights, shape_of
 from cuda_kernels.library import Operator
 
@@ -16,184 +20,147 @@ _NET = (
 )
 
 
-def _pack(
-    conv_weight: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    norm_weight: torch.Tensor,
-    conv_state: torch.Tensor,
-    recurrent_state: torch.Tensor,
-    eps: float,
-    key_heads: int,
-) -> tuple[DeltaNetWeights, DeltaNetState]:
-    weights = DeltaNetWeights(
-        conv_weight=conv_weight, a_log=a_log, dt_bias=dt_bias, norm_weight=norm_weight, eps=eps, key_heads=key_heads
-    )
-    return weights, DeltaNetState(conv=conv_state, recurrent=recurrent_state)
+def _packed(function: Callable[..., Any], *, indices: int) -> Callable[..., Any]:
+    """Return `function(projection, weights, state, *indices, *rest)` with the flat arguments of an operator.
+
+    These are the tensors of `_NET`, `indices` index tensors, eps, key_heads, and the rest.
+    """
+
+    def run(*args: Any, **outputs: torch.Tensor) -> Any:
+        projection, conv_weight, a_log, dt_bias, norm_weight, conv_state, recurrent_state, *others = args
+        eps, key_heads, *rest = others[indices:]
+        weights = DeltaNetWeights(
+            conv_weight=conv_weight, a_log=a_log, dt_bias=dt_bias, norm_weight=norm_weight, eps=eps, key_heads=key_heads
+        )
+        state = DeltaNetState(conv=conv_state, recurrent=recurrent_state)
+        return function(projection, weights, state, *others[:indices], *rest, **outputs)
+
+    return run
 
 
 def _check_net(
     operator: str, projection: torch.Tensor, weights: DeltaNetWeights, state: DeltaNetState
 ) -> DeltaNetShape:
     device = projection.device
-    check_tensor(
-        operator, "recurrent_state", state.recurrent, shape=("S", "Hv", "Dk", "Dv"), dtype=torch.float32, device=device
-    )
+    sizes = ("S", "Hv", "Dk", "Dv")
+    check_tensor(operator, "recurrent_state", state.recurrent, shape=sizes, dtype=torch.float32, device=device)
     slots, heads = state.recurrent.shape[:2]
-    check(
-        weights.key_heads > 0 and heads % weights.key_heads == 0,
-        operator,
-        "key_heads",
-        f"a divisor of {heads} value heads",
-        weights.key_heads,
-    )
-    check(weights.conv_weight.dim() == 2, operator, "conv_weight", "shape (C, W)", tuple(weights.conv_weight.shape))
+    fits = weights.key_heads > 0 and heads % weights.key_heads == 0
+    check(fits, operator, "key_heads", f"a divisor of {heads} value heads", weights.key_heads)
+    check_tensor(operator, "conv_weight", weights.conv_weight, shape=("C", "W"), dtype=FLOATS, device=device)
     shape = shape_of(weights, state)
     check(shape.conv_width >= 2, operator, "conv_weight", "at least 2 taps", shape.conv_width)
     check_tensor(operator, "projection", projection, shape=("T", shape.projection_width), dtype=FLOATS)
     conv_state = (slots, heads, shape.conv_width - 1, shape.head_channels)
     check_tensor(operator, "conv_state", state.conv, shape=conv_state, dtype=projection.dtype, device=device)
-    for name, weight, sizes in (
+    for name, weight, sizes_ in (
         ("conv_weight", weights.conv_weight, (shape.channels, shape.conv_width)),
         ("a_log", weights.a_log, (heads,)),
         ("dt_bias", weights.dt_bias, (heads,)),
         ("norm_weight", weights.norm_weight, (shape.value_dim,)),
     ):
-        check_tensor(operator, name, weight, shape=sizes, dtype=FLOATS, device=device)
+        check_tensor(operator, name, weight, shape=sizes_, dtype=FLOATS, device=device)
     return shape
 
 
+def _check_slots(operator: str, name: str, slots: torch.Tensor, count: int, device: torch.device) -> None:
+    check_tensor(operator, name, slots, shape=(count,), dtype=torch.int64, device=device)
+
+
 def _fake_decode(
-    projection: torch.Tensor,
-    conv_weight: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    norm_weight: torch.Tensor,
-    conv_state: torch.Tensor,
-    recurrent_state: torch.Tensor,
-    slots: torch.Tensor,
-    eps: float,
-    key_heads: int,
-    operator: str = "gated_delta_net_decode",
+    projection: torch.Tensor, weights: DeltaNetWeights, state: DeltaNetState, slots: torch.Tensor
 ) -> torch.Tensor:
-    net = _pack(conv_weight, a_log, dt_bias, norm_weight, conv_state, recurrent_state, eps, key_heads)
-    shape = _check_net(operator, projection, *net)
-    check_tensor(operator, "slots", slots, shape=(projection.shape[0],), dtype=torch.int64, device=projection.device)
+    operator = "gated_delta_net_decode"
+    shape = _check_net(operator, projection, weights, state)
+    _check_slots(operator, "slots", slots, projection.shape[0], projection.device)
     return projection.new_empty(projection.shape[0], shape.out_width)
-
-
-def _decode(
-    projection: torch.Tensor,
-    conv_weight: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    norm_weight: torch.Tensor,
-    conv_state: torch.Tensor,
-    recurrent_state: torch.Tensor,
-    slots: torch.Tensor,
-    eps: float,
-    key_heads: int,
-) -> torch.Tensor:
-    net = (conv_weight, a_log, dt_bias, norm_weight, conv_state, recurrent_state)
-    _fake_decode(projection, *net, slots, eps, key_heads)
-    return net_reference.decode(projection, *_pack(*net, eps, key_heads), slots)
 
 
 def _fake_decode_int8(
-    projection: torch.Tensor,
-    conv_weight: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    norm_weight: torch.Tensor,
-    conv_state: torch.Tensor,
-    recurrent_state: torch.Tensor,
-    slots: torch.Tensor,
-    eps: float,
-    key_heads: int,
-    group_size: int,
+    projection: torch.Tensor, weights: DeltaNetWeights, state: DeltaNetState, slots: torch.Tensor, group_size: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    net = (conv_weight, a_log, dt_bias, norm_weight, conv_state, recurrent_state)
     operator = "gated_delta_net_decode_int8"
-    out = _fake_decode(projection, *net, slots, eps, key_heads, operator)
-    rows, width = out.shape
+    width, rows = _check_net(operator, projection, weights, state).out_width, projection.shape[0]
+    _check_slots(operator, "slots", slots, rows, projection.device)
     check(group_size in int4.GROUP_SIZES, operator, "group_size", f"one of {int4.GROUP_SIZES}", group_size)
     check(width % group_size == 0, operator, "group_size", f"a divisor of the row of {width}", group_size)
-    groups = out.new_empty((rows, width // group_size), dtype=torch.float32)
-    return out.new_empty((rows, 2, width // 2), dtype=torch.int8), groups, torch.empty_like(groups)
-
-
-def _decode_int8(
-    projection: torch.Tensor,
-    conv_weight: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    norm_weight: torch.Tensor,
-    conv_state: torch.Tensor,
-    recurrent_state: torch.Tensor,
-    slots: torch.Tensor,
-    eps: float,
-    key_heads: int,
-    group_size: int,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    net = (conv_weight, a_log, dt_bias, norm_weight, conv_state, recurrent_state)
-    _fake_decode_int8(projection, *net, slots, eps, key_heads, group_size)
-    out = net_reference.decode(projection, *_pack(*net, eps, key_heads), slots)
-    return int4.quantize_activation(out, group_size=group_size)
+    scale = projection.new_empty((rows, width // group_size), dtype=torch.float32)
+    return projection.new_empty((rows, 2, width // 2), dtype=torch.int8), scale, torch.empty_like(scale)
 
 
 def _fake_prefill(
-    projection: torch.Tensor,
-    conv_weight: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    norm_weight: torch.Tensor,
-    conv_state: torch.Tensor,
-    recurrent_state: torch.Tensor,
-    start: torch.Tensor,
-    slot: torch.Tensor,
-    eps: float,
-    key_heads: int,
+    projection: torch.Tensor, weights: DeltaNetWeights, state: DeltaNetState, start: torch.Tensor, slot: torch.Tensor
 ) -> torch.Tensor:
-    net = _pack(conv_weight, a_log, dt_bias, norm_weight, conv_state, recurrent_state, eps, key_heads)
-    shape = _check_net("gated_delta_net_prefill", projection, *net)
-    for name, number in (("start", start), ("slot", slot)):
-        check_tensor("gated_delta_net_prefill", name, number, shape=(1,), dtype=torch.int64, device=projection.device)
+    operator = "gated_delta_net_prefill"
+    shape = _check_net(operator, projection, weights, state)
+    _check_slots(operator, "start", start, 1, projection.device)
+    _check_slots(operator, "slot", slot, 1, projection.device)
     return projection.new_empty(projection.shape[0], shape.out_width)
 
 
-def _prefill(
-    projection: torch.Tensor,
-    conv_weight: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    norm_weight: torch.Tensor,
-    conv_state: torch.Tensor,
-    recurrent_state: torch.Tensor,
-    start: torch.Tensor,
-    slot: torch.Tensor,
-    eps: float,
-    key_heads: int,
-) -> torch.Tensor:
-    net = (conv_weight, a_log, dt_bias, norm_weight, conv_state, recurrent_state)
-    _fake_prefill(projection, *net, start, slot, eps, key_heads)
-    return net_reference.prefill(projection, *_pack(*net, eps, key_heads), start, slot)
+def _decode_int8(
+    projection: torch.Tensor, weights: DeltaNetWeights, state: DeltaNetState, slots: torch.Tensor, group_size: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    out = net_reference.decode(projection, weights, state, slots)
+    return int4.quantize_activation(out, group_size=group_size)
 
 
 OPERATORS = (
     Operator(
         schema=f"gated_delta_net_decode({_NET}, Tensor slots, float eps, int key_heads) -> Tensor",
-        reference=_decode,
-        fake=_fake_decode,
+        reference=_packed(checked(_fake_decode, net_reference.decode), indices=1),
+        fake=_packed(_fake_decode, indices=1),
+        cuda=_packed(launch_decode, indices=1),
     ),
     Operator(
         schema=f"gated_delta_net_decode_int8({_NET}, Tensor slots, float eps, int key_heads, int group_size)"
         " -> (Tensor values, Tensor scale, Tensor group_sum)",
-        reference=_decode_int8,
-        fake=_fake_decode_int8,
+        reference=_packed(checked(_fake_decode_int8, _decode_int8), indices=1),
+        fake=_packed(_fake_decode_int8, indices=1),
+        cuda=_packed(launch_decode_int8, indices=1),
     ),
     Operator(
         schema=f"gated_delta_net_prefill({_NET}, Tensor start, Tensor slot, float eps, int key_heads) -> Tensor",
-        reference=_prefill,
-        fake=_fake_prefill,
+        reference=_packed(checked(_fake_prefill, net_reference.prefill), indices=2),
+        fake=_packed(_fake_prefill, indices=2),
     ),
 )
+
+
+def gated_delta_net_decode(
+    projection: torch.Tensor, weights: DeltaNetWeights, state: DeltaNetState, slots: torch.Tensor
+) -> torch.Tensor:
+    """Advance slots of a batch by one token: convolution, SiLU, l2 norms, gates, rule, gated RMS norm.
+
+    projection: (B, 2·Hk·Dk + 2·Hv·Dv + 2·Hv) float32, bfloat16 or float16, contiguous: q, k, v, z, b, a of each row.
+    state: read and written in place, in the rows of the slots; its conv part has projection's dtype.
+    slots: (B,) int64, each slot at most once; -1 is padding: nothing is touched, and the output row is zero.
+
+    Returns (B, Hv·Dv) in projection's dtype. Computes in float32. Raises ValueError on wrong shape, dtype, device or
+    strides. Source: Yang, Kautz and Hatamizadeh, 2024, arXiv:2412.06464.
+    """
+    result: torch.Tensor = torch.ops.cuda_kernels.gated_delta_net_decode(
+        projection, *_flat(weights, state), slots, weights.eps, weights.key_heads
+    )
+    return result
+
+
+def gated_delta_net_prefill(
+    projection: torch.Tensor, weights: DeltaNetWeights, state: DeltaNetState, start: torch.Tensor, slot: torch.Tensor
+) -> torch.Tensor:
+    """Advance one slot by T tokens, whatever T, in chunks of 64; arguments as in `gated_delta_net_decode`.
+
+    start, slot: (1,) int64. start = 0 begins a sequence: the slot's state is taken as zero, whatever lies there.
+    Splitting a prompt at any token gives the same result within rounding.
+
+    Returns (T, Hv·Dv) in projection's dtype. Raises as `gated_delta_net_decode`.
+    """
+    result: torch.Tensor = torch.ops.cuda_kernels.gated_delta_net_prefill(
+        projection, *_flat(weights, state), start, slot, weights.eps, weights.key_heads
+    )
+    return result
+
+
+def _flat(weights: DeltaNetWeights, state: DeltaNetState) -> tuple[torch.Tensor, ...]:
+    w = weights
+    return w.conv_weight, w.a_log, w.dt_bias, w.norm_weight, state.conv, state.recurrent

@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import torch
 
-from cuda_kernels.checks import check, check_tensor
+from cuda_kernels.checks import check, check_tensor, checked
 from cuda_kernels.gated_delta_rule import net_op, reference
+from cuda_kernels.gated_delta_rule.cases import COMPILE_CASES
 from cuda_kernels.library import Operator
-from cuda_kernels.report import KernelCase
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -52,18 +52,6 @@ def _fake_recurrent(
     return _checked_outputs("recurrent_gated_delta_rule", q, k, v, g, beta, initial_state, None)
 
 
-def _recurrent(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    g: torch.Tensor,
-    beta: torch.Tensor,
-    initial_state: torch.Tensor | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    _fake_recurrent(q, k, v, g, beta, initial_state)
-    return reference.recurrent_gated_delta_rule(q, k, v, g, beta, initial_state)
-
-
 def _fake_chunk(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -85,7 +73,6 @@ def _chunk(
     initial_state: torch.Tensor | None,
     cu_seqlens: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    _fake_chunk(q, k, v, g, beta, initial_state, cu_seqlens)
     if cu_seqlens is not None:
         _check_offsets(cu_seqlens, v.shape[0])
     return reference.chunk_gated_delta_rule(q, k, v, g, beta, initial_state, cu_seqlens)
@@ -98,23 +85,23 @@ def _check_offsets(cu_seqlens: torch.Tensor, tokens: int) -> None:
     check(fits, "chunk_gated_delta_rule", "cu_seqlens", f"rising offsets from 0 to {tokens}", offsets)
 
 
+__all__ = ["COMPILE_CASES", "OPERATORS", "chunk_gated_delta_rule", "recurrent_gated_delta_rule"]
+
 OPERATORS = (
     Operator(
         schema="recurrent_gated_delta_rule(Tensor q, Tensor k, Tensor v, Tensor g, Tensor beta, Tensor? initial_state)"
         " -> (Tensor out, Tensor final_state)",
-        reference=_recurrent,
+        reference=checked(_fake_recurrent, reference.recurrent_gated_delta_rule),
         fake=_fake_recurrent,
     ),
     Operator(
         schema="chunk_gated_delta_rule(Tensor q, Tensor k, Tensor v, Tensor g, Tensor beta, Tensor? initial_state,"
         " Tensor? cu_seqlens) -> (Tensor out, Tensor final_state)",
-        reference=_chunk,
+        reference=checked(_fake_chunk, _chunk),
         fake=_fake_chunk,
     ),
     *net_op.OPERATORS,
 )
-
-COMPILE_CASES: tuple[KernelCase, ...] = ()
 
 
 def recurrent_gated_delta_rule(
