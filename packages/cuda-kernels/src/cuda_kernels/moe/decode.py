@@ -1,0 +1,221 @@
+"""Expert products of a few tokens with int4 weights: two kernels, each reading the weights of a pair exactly once.
+
+A pair is one slot of one token. `gate_up` computes h = silu(gate) · up of one pair and a few of its rows a program;
+`down` computes a few output rows of one token a program, all its slots in one tile so that all loads are in flight.
+With int8 activations products are four at a time (dp4a) and h is quantized by the tile that made it; otherwise
+activations are floats of any width and h is float32.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from cuda_kernels.moe.configs import DecodeConfig
+from cuda_kernels.primitives import dot_words, has_dependent_launch, quantize_words, wait_for_previous
+
+
+@triton.jit
+def _sum_units(products, UNIT: tl.constexpr):
+    """Sum runs of UNIT words of products (N, W); return (N, W / UNIT) float32."""
+    N: tl.constexpr = products.shape[0]
+    W: tl.constexpr = products.shape[1]
+    return tl.sum(tl.reshape(products, (N, W // UNIT, UNIT)), 2).to(tl.float32)
+
+
+@triton.jit
+def _dot_floats(words, p_x, m_x):
+    """Return Σ weight · activation over the eight elements of each word, float32; p_x, m_x (1, W) or like words."""
+    products = tl.zeros(words.shape, tl.float32)
+    for j in tl.static_range(8):
+        x = tl.load(p_x + j, mask=m_x, other=0.0).to(tl.float32)
+        products += (((words >> (4 * j)) & 0xF) - 8).to(tl.float32) * x
+    return products
+
+
+@triton.jit
+def gate_up(
+    p_x,
+    p_x_scale,
+    p_ids,
+    p_weight,
+    p_weight_scale,
+    p_h,
+    p_h_scale,
+    EXPERTS: tl.constexpr,
+    SLOTS: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    WIDTH: tl.constexpr,
+    GROUP: tl.constexpr,
+    INT8: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PADDED: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Compute BLOCK elements of h of one pair; PADDED is the power of two from HIDDEN / 8 words up."""
+    WORDS: tl.constexpr = HIDDEN // 8
+    UNIT: tl.constexpr = 4
+    pair = tl.program_id(0) // (WIDTH // BLOCK)
+    first = tl.program_id(0) % (WIDTH // BLOCK) * BLOCK
+    wait_for_previous(PDL)
+    expert = tl.load(p_ids + pair)
+    if (expert < 0) | (expert >= EXPERTS):
+        return
+    o_word = tl.arange(0, PADDED)[None, :]
+    o_unit = tl.arange(0, PADDED // UNIT)[None, :]
+    m_word = o_word < WORDS
+    m_unit = o_unit < WORDS // UNIT
+    gate_row = (expert.to(tl.int64) * (2 * WIDTH) + first + tl.arange(0, BLOCK))[:, None]
+    up_row = gate_row + WIDTH
+    gate_words = tl.load(p_weight + gate_row * WORDS + o_word, mask=m_word, other=0)
+    up_words = tl.load(p_weight + up_row * WORDS + o_word, mask=m_word, other=0)
+    o_scale = o_unit * (8 * UNIT) // GROUP
+    gate_scale = tl.load(p_weight_scale + gate_row * (HIDDEN // GROUP) + o_scale, mask=m_unit, other=0.0).to(tl.float32)
+    up_scale = tl.load(p_weight_scale + up_row * (HIDDEN // GROUP) + o_scale, mask=m_unit, other=0.0).to(tl.float32)
+
+    token = (pair // SLOTS).to(tl.int64)
+    if INT8:
+        even = tl.load(p_x + token * (2 * WORDS) + o_word, mask=m_word, other=0)
+        odd = tl.load(p_x + token * (2 * WORDS) + WORDS + o_word, mask=m_word, other=0)
+        x_scale = tl.load(p_x_scale + token * (HIDDEN // GROUP) + o_scale, mask=m_unit, other=0.0) * 0.0625
+        gate = tl.sum(_sum_units(dot_words(gate_words, even, odd), UNIT) * (gate_scale * x_scale), 1)
+        up = tl.sum(_sum_units(dot_words(up_words, even, odd), UNIT) * (up_scale * x_scale), 1)
+    else:
+        p_row = p_x + token * HIDDEN + o_word * 8
+        gate = tl.sum(_sum_units(_dot_floats(gate_words, p_row, m_word), UNIT) * gate_scale, 1)
+        up = tl.sum(_sum_units(_dot_floats(up_words, p_row, m_word), UNIT) * up_scale, 1)
+    h = gate * tl.sigmoid(gate) * up
+
+    row = pair.to(tl.int64)
+    if INT8:
+        even, odd, scale, _ = quantize_words(tl.reshape(h, (BLOCK // 8, 8)), BLOCK // 8)
+        o_h = row * (WIDTH // 4) + first // 8 + tl.arange(0, BLOCK // 8)
+        tl.store(p_h + o_h, even)
+        tl.store(p_h + WIDTH // 8 + o_h, odd)
+        tl.store(p_h_scale + row * (WIDTH // BLOCK) + first // BLOCK + tl.arange(0, 1), scale)
+    else:
+        tl.store(p_h + row * WIDTH + first + tl.arange(0, BLOCK), h)
+
+
+@triton.jit
+def down(
+    p_h,
+    p_h_scale,
+    p_weights,
+    p_ids,
+    p_weight,
+    p_weight_scale,
+    p_residual,
+    p_out,
+    EXPERTS: tl.constexpr,
+    SLOTS: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    WIDTH: tl.constexpr,
+    GROUP: tl.constexpr,
+    INT8: tl.constexpr,
+    H_BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PADDED_SLOTS: tl.constexpr,
+    PADDED: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Compute BLOCK outputs of one token; a tile has PADDED_SLOTS · BLOCK rows and PADDED words from WIDTH / 8 up."""
+    WORDS: tl.constexpr = WIDTH // 8
+    UNIT: tl.constexpr = min(4, H_BLOCK // 8) if INT8 else 4
+    ROWS: tl.constexpr = PADDED_SLOTS * BLOCK
+    token = (tl.program_id(0) // (HIDDEN // BLOCK)).to(tl.int64)
+    first = tl.program_id(0) % (HIDDEN // BLOCK) * BLOCK
+    o_row = tl.arange(0, ROWS)
+    slot = o_row // BLOCK
+    # Ids and router weights are two kernels old: `gate_up` waited for them before this kernel could start.
+    expert = tl.load(p_ids + token * SLOTS + slot, mask=slot < SLOTS, other=-1)
+    m_row = (expert >= 0) & (expert < EXPERTS)
+    routed = tl.load(p_weights + token * SLOTS + slot, mask=m_row, other=0.0)
+    o_word = tl.arange(0, PADDED)[None, :]
+    o_unit = tl.arange(0, PADDED // UNIT)[None, :]
+    m_word = m_row[:, None] & (o_word < WORDS)
+    m_unit = m_row[:, None] & (o_unit < WORDS // UNIT)
+    row = (expert.to(tl.int64) * HIDDEN + first + o_row % BLOCK)[:, None]
+    words = tl.load(p_weight + row * WORDS + o_word, mask=m_word, other=0)
+    o_scale = o_unit * (8 * UNIT) // GROUP
+    scale = tl.load(p_weight_scale + row * (WIDTH // GROUP) + o_scale, mask=m_unit, other=0.0).to(tl.float32)
+    wait_for_previous(PDL)
+
+    pair = (token * SLOTS + slot)[:, None]
+    if INT8:
+        even = tl.load(p_h + pair * (2 * WORDS) + o_word, mask=m_word, other=0)
+        odd = tl.load(p_h + pair * (2 * WORDS) + WORDS + o_word, mask=m_word, other=0)
+        o_h_scale = o_unit * (8 * UNIT) // H_BLOCK
+        h_scale = tl.load(p_h_scale + pair * (WIDTH // H_BLOCK) + o_h_scale, mask=m_unit, other=0.0) * 0.0625
+        products = _sum_units(dot_words(words, even, odd), UNIT) * (scale * h_scale)
+    else:
+        products = _sum_units(_dot_floats(words, p_h + pair * WIDTH + o_word * 8, m_word), UNIT) * scale
+    result = tl.sum(tl.reshape(tl.sum(products, 1) * routed, (PADDED_SLOTS, BLOCK)), 0)
+    o_out = token * HIDDEN + first + tl.arange(0, BLOCK)
+    if p_residual is not None:
+        result += tl.load(p_residual + o_out).to(tl.float32)
+    tl.store(p_out + o_out, result.to(p_out.dtype.element_ty))
+
+
+def launch_decode(
+    x: torch.Tensor,
+    x_scale: torch.Tensor | None,
+    weights: torch.Tensor,
+    ids: torch.Tensor,
+    experts: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
+    residual: torch.Tensor | None,
+    out: torch.Tensor,
+    config: DecodeConfig,
+) -> None:
+    """Fill `out` with the expert products of x: int8 values with `x_scale`, or floats without.
+
+    experts: gate_up, gate_up_scales, down and down_scales.
+    """
+    gate_up_weight, gate_up_scales, down_weight, down_scales = experts
+    count, rows, hidden_groups = gate_up_scales.shape
+    tokens, hidden = out.shape
+    width, slots, int8 = rows // 2, ids.shape[1], x_scale is not None
+    pdl = has_dependent_launch(out.device)
+    h_shape = (tokens * slots, width)
+    h = out.new_empty(h_shape, dtype=torch.int8 if int8 else torch.float32)
+    h_scale = out.new_empty((tokens * slots, width // config.gate_up_block), dtype=torch.float32) if int8 else None
+    if tokens == 0:
+        return
+    sizes = {
+        "EXPERTS": count,
+        "SLOTS": slots,
+        "HIDDEN": hidden,
+        "WIDTH": width,
+        "GROUP": hidden // hidden_groups,
+        "INT8": int8,
+        "PDL": pdl,
+        "launch_pdl": pdl,
+    }
+    gate_up[(tokens * slots * (width // config.gate_up_block),)](
+        p_x=x.view(torch.int32) if int8 else x,
+        p_x_scale=x_scale,
+        p_ids=ids,
+        p_weight=gate_up_weight.view(torch.int32),
+        p_weight_scale=gate_up_scales,
+        p_h=h.view(torch.int32) if int8 else h,
+        p_h_scale=h_scale,
+        BLOCK=config.gate_up_block,
+        PADDED=triton.next_power_of_2(hidden // 8),
+        num_warps=config.gate_up_warps,
+        **sizes,
+    )
+    down[(tokens * (hidden // config.down_block),)](
+        p_h=h.view(torch.int32) if int8 else h,
+        p_h_scale=h_scale,
+        p_weights=weights,
+        p_ids=ids,
+        p_weight=down_weight.view(torch.int32),
+        p_weight_scale=down_scales,
+        p_residual=residual,
+        p_out=out,
+        H_BLOCK=config.gate_up_block,
+        BLOCK=config.down_block,
+        PADDED_SLOTS=triton.next_power_of_2(slots),
+        PADDED=triton.next_power_of_2(width // 8),
+        num_warps=config.down_warps,
+        **sizes,
+    )

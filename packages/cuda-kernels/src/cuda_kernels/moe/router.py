@@ -1,0 +1,288 @@
+"""The router: product with the router's rows, choice of experts and softmax in one kernel, with or without a norm before.
+
+For a few tokens each program computes a few logits of one token, and the last one to arrive chooses; for many tokens a
+program computes all logits of a block of tokens on the tensor cores and chooses.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from cuda_kernels.counters import arrival_counters
+from cuda_kernels.moe.configs import RouterConfig
+from cuda_kernels.primitives import has_dependent_launch, quantize_words, store_quantized, wait_for_previous
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormInt8:
+    """The norm before the router, and the outputs for its quantized rows."""
+
+    weight: torch.Tensor
+    eps: float
+    values: torch.Tensor
+    scale: torch.Tensor
+    group_sum: torch.Tensor
+
+
+_LOWEST = tl.constexpr(-(2**31))
+
+
+@triton.jit
+def _ordered(x):
+    """Return an int32 that orders as float32 x does, NaN highest and -0.0 with 0.0; its own inverse but for those."""
+    bits = tl.where(x == 0.0, 0.0, x).to(tl.int32, bitcast=True)
+    return tl.where(x != x, 0x7FC00000, bits ^ ((bits >> 31) & 0x7FFFFFFF))
+
+
+@triton.jit
+def _choose(
+    logits,
+    gate,
+    p_weights,
+    p_ids,
+    token,
+    tokens,
+    EXPERTS: tl.constexpr,
+    TOP_K: tl.constexpr,
+    SHARED: tl.constexpr,
+    PADDED_SLOTS: tl.constexpr,
+):
+    """Store weights and ids of a block of tokens (B,) with logits (B, ≥ EXPERTS) and shared-expert logits gate (B,)."""
+    B: tl.constexpr = logits.shape[0]
+    o_expert = tl.arange(0, logits.shape[1])[None, :]
+    o_slot = tl.arange(0, PADDED_SLOTS)[None, :]
+    keys = tl.where(o_expert < EXPERTS, _ordered(logits), _LOWEST)
+    ids = tl.zeros((B, PADDED_SLOTS), tl.int32)
+    weights = tl.zeros((B, PADDED_SLOTS), tl.float32)
+    largest = tl.zeros((B,), tl.float32)
+    total = tl.zeros((B,), tl.float32)
+    for slot in tl.static_range(TOP_K):
+        key = tl.max(keys, 1)
+        expert = tl.min(tl.where(keys == key[:, None], o_expert, 0x7FFFFFFF), 1)
+        keys = tl.where(o_expert == expert[:, None], _LOWEST, keys)
+        value = (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+        if slot == 0:
+            largest = value
+        weight = tl.exp(value - largest)
+        total += weight
+        ids = tl.where(o_slot == slot, expert[:, None], ids)
+        weights = tl.where(o_slot == slot, weight[:, None], weights)
+    weights = weights / total[:, None]
+    if SHARED > 0:
+        ids = tl.where(o_slot >= TOP_K, EXPERTS + o_slot - TOP_K, ids)
+        weights = tl.where(o_slot >= TOP_K, tl.sigmoid(gate)[:, None], weights)
+    SLOTS: tl.constexpr = TOP_K + SHARED
+    o_pair = token.to(tl.int64)[:, None] * SLOTS + o_slot
+    m_pair = (token < tokens)[:, None] & (o_slot < SLOTS)
+    tl.store(p_weights + o_pair, weights, mask=m_pair)
+    tl.store(p_ids + o_pair, ids, mask=m_pair)
+
+
+@triton.jit
+def route_rows(
+    p_x,
+    p_norm,
+    eps,
+    p_weight,
+    p_logits,
+    p_counters,
+    p_weights,
+    p_ids,
+    p_values,
+    p_scale,
+    p_group_sum,
+    EXPERTS: tl.constexpr,
+    TOP_K: tl.constexpr,
+    SHARED: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    GROUP: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PADDED_HIDDEN: tl.constexpr,
+    PADDED_EXPERTS: tl.constexpr,
+    PADDED_SLOTS: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Compute BLOCK logits of the token of axis 1, and with a norm its share of the quantized row; the last chooses."""
+    ROWS: tl.constexpr = EXPERTS + (1 if SHARED > 0 else 0)
+    token = tl.program_id(1)
+    o_row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    o_column = tl.arange(0, PADDED_HIDDEN)
+    m_column = o_column < HIDDEN
+    m_weight = (o_row < ROWS)[:, None] & m_column[None, :]
+    weight = tl.load(p_weight + o_row[:, None] * HIDDEN + o_column[None, :], mask=m_weight, other=0.0)
+    if p_norm is not None:
+        gain = tl.load(p_norm + o_column, mask=m_column, other=0.0).to(tl.float32) + 1.0
+    wait_for_previous(PDL)
+
+    p_row = p_x + token.to(tl.int64) * HIDDEN
+    x = tl.load(p_row + o_column, mask=m_column, other=0.0).to(tl.float32)
+    if p_norm is not None:
+        inverse = tl.rsqrt(tl.sum(x * x, 0) / HIDDEN + eps)
+        x = x * inverse * gain
+    logits = tl.sum(weight.to(tl.float32) * x[None, :], 1)
+    p_token_logits = p_logits + token * ROWS
+    tl.store(p_token_logits + o_row, logits, mask=o_row < ROWS)
+    if p_norm is not None:
+        for group in range(tl.program_id(0), HIDDEN // GROUP, tl.num_programs(0)):
+            o_group = group * GROUP + tl.arange(0, GROUP // 8)[:, None] * 8 + tl.arange(0, 8)[None, :]
+            group_gain = tl.load(p_norm + o_group).to(tl.float32) + 1.0
+            normed = tl.load(p_row + o_group).to(tl.float32) * inverse * group_gain
+            first = group * (GROUP // 8)
+            store_quantized(
+                normed, p_values, p_scale, p_group_sum, token, first, HIDDEN // 8, GROUP // 8, GROUP // 8
+            )
+
+    tl.debug_barrier()  # the whole block has stored before one thread of it says so
+    arrived = tl.atomic_add(p_counters + token, 1, sem="acq_rel")
+    if arrived == tl.num_programs(0) - 1:
+        o_expert = tl.arange(0, PADDED_EXPERTS)[None, :]
+        everything = tl.load(p_token_logits + o_expert, mask=o_expert < EXPERTS, other=0.0, cache_modifier=".cg")
+        tokens = tl.num_programs(1)
+        gate = tl.zeros((1,), tl.float32)
+        if SHARED > 0:
+            gate = tl.load(p_token_logits + EXPERTS + tl.arange(0, 1), cache_modifier=".cg")
+        chosen = token + tl.zeros((1,), tl.int32)
+        _choose(everything, gate, p_weights, p_ids, chosen, tokens, EXPERTS, TOP_K, SHARED, PADDED_SLOTS)
+        tl.store(p_counters + token, 0)
+
+
+@triton.jit
+def _dot_exact(x, weight, acc):
+    """Return acc + x · weightᵀ for float32 x to about 16 bits: two bf16 products, or three tf32 ones."""
+    if weight.dtype == tl.bfloat16:
+        high = x.to(tl.bfloat16)
+        low = (x - high.to(tl.float32)).to(tl.bfloat16)
+        acc = tl.dot(low, tl.trans(weight), acc)
+        return tl.dot(high, tl.trans(weight), acc)
+    else:
+        return tl.dot(x, tl.trans(weight.to(tl.float32)), acc, input_precision="tf32x3")
+
+
+@triton.jit
+def _store_rows(
+    x,
+    p_values,
+    p_scale,
+    p_group_sum,
+    token,
+    m_token,
+    group,
+    HIDDEN: tl.constexpr,
+):
+    """Quantize x (B, GROUP), one group of B tokens, and store it as group `group` of their rows."""
+    B: tl.constexpr = x.shape[0]
+    WORDS: tl.constexpr = x.shape[1] // 8
+    even, odd, scale, group_sum = quantize_words(tl.reshape(x, (B * WORDS, 8)), WORDS)
+    row = token.to(tl.int64)
+    p_even = p_values + (row * (HIDDEN // 4) + group * WORDS)[:, None] + tl.arange(0, WORDS)[None, :]
+    tl.store(p_even, tl.reshape(even, (B, WORDS)), mask=m_token[:, None])
+    tl.store(p_even + HIDDEN // 8, tl.reshape(odd, (B, WORDS)), mask=m_token[:, None])
+    o_group = row * (HIDDEN // x.shape[1]) + group
+    tl.store(p_scale + o_group, scale, mask=m_token)
+    tl.store(p_group_sum + o_group, group_sum, mask=m_token)
+
+
+@triton.jit
+def route_blocks(
+    p_x,
+    p_norm,
+    eps,
+    p_weight,
+    p_weights,
+    p_ids,
+    p_values,
+    p_scale,
+    p_group_sum,
+    tokens,
+    EXPERTS: tl.constexpr,
+    TOP_K: tl.constexpr,
+    SHARED: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    GROUP: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PADDED_EXPERTS: tl.constexpr,
+    PADDED_SLOTS: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Route BLOCK tokens; columns are taken GROUP at a time, and with a norm each group is quantized and stored."""
+    token = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    m_token = token < tokens
+    o_expert = tl.arange(0, PADDED_EXPERTS)
+    o_column = tl.arange(0, GROUP)
+    wait_for_previous(PDL)
+    p_row = p_x + token.to(tl.int64)[:, None] * HIDDEN + o_column[None, :]
+    if p_norm is not None:
+        squares = tl.zeros((BLOCK, GROUP), tl.float32)
+        for column in range(0, HIDDEN, GROUP):
+            x = tl.load(p_row + column, mask=m_token[:, None], other=0.0).to(tl.float32)
+            squares += x * x
+        inverse = tl.rsqrt(tl.sum(squares, 1) / HIDDEN + eps)
+    logits = tl.zeros((BLOCK, PADDED_EXPERTS), tl.float32)
+    gate = tl.zeros((BLOCK,), tl.float32)
+    p_tile = p_weight + o_expert[:, None] * HIDDEN + o_column[None, :]
+    for column in range(0, HIDDEN, GROUP):
+        weight = tl.load(p_tile + column, mask=(o_expert < EXPERTS)[:, None], other=0.0)
+        x = tl.load(p_row + column, mask=m_token[:, None], other=0.0).to(tl.float32)
+        if p_norm is not None:
+            x = x * inverse[:, None] * (tl.load(p_norm + column + o_column).to(tl.float32) + 1.0)[None, :]
+            _store_rows(x, p_values, p_scale, p_group_sum, token, m_token, column // GROUP, HIDDEN)
+        logits = _dot_exact(x, weight, logits)
+        if SHARED > 0:
+            shared = tl.load(p_weight + EXPERTS * HIDDEN + column + o_column).to(tl.float32)
+            gate += tl.sum(x * shared[None, :], 1)
+    _choose(logits, gate, p_weights, p_ids, token, tokens, EXPERTS, TOP_K, SHARED, PADDED_SLOTS)
+
+
+def launch_router(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    top_k: int,
+    shared_experts: int,
+    weights: torch.Tensor,
+    ids: torch.Tensor,
+    norm: NormInt8 | None,
+    config: RouterConfig,
+) -> None:
+    """Fill `weights` and `ids`, and with `norm` its outputs, by the kernel that `config` names."""
+    tokens, hidden = x.shape
+    if tokens == 0:
+        return
+    experts = weight.shape[0] - (1 if shared_experts else 0)
+    pdl = has_dependent_launch(x.device)
+    shared = {
+        "p_x": x,
+        "p_norm": norm.weight if norm else None,
+        "eps": norm.eps if norm else 0.0,
+        "p_weight": weight,
+        "p_weights": weights,
+        "p_ids": ids,
+        "p_values": norm.values.view(torch.int32) if norm else None,
+        "p_scale": norm.scale if norm else None,
+        "p_group_sum": norm.group_sum if norm else None,
+        "EXPERTS": experts,
+        "TOP_K": top_k,
+        "SHARED": shared_experts,
+        "HIDDEN": hidden,
+        "BLOCK": config.block,
+        "PADDED_EXPERTS": triton.next_power_of_2(experts),
+        "PADDED_SLOTS": triton.next_power_of_2(top_k + shared_experts),
+        "PDL": pdl,
+        "launch_pdl": pdl,
+        "num_warps": config.warps,
+    }
+    group = hidden // norm.scale.shape[1] if norm else None
+    if config.rowwise:
+        route_rows[(triton.cdiv(weight.shape[0], config.block), tokens)](
+            p_logits=x.new_empty((tokens, weight.shape[0]), dtype=torch.float32),
+            p_counters=arrival_counters(x.device, tokens),
+            GROUP=group,
+            PADDED_HIDDEN=triton.next_power_of_2(hidden),
+            **shared,
+        )
+    else:
+        columns = group or min(128, hidden & -hidden)
+        route_blocks[(triton.cdiv(tokens, config.block),)](
+            tokens=tokens, GROUP=columns, num_stages=config.stages, **shared
+        )
