@@ -1,0 +1,5 @@
+"""Conversations: from messages to prompt text."""
+
+from qwen35_moe.chat.template import ChatTemplate, ChatTemplateError, Message
+
+__all__ = ["ChatTemplate", "ChatTemplateError", "Message"]

@@ -1,0 +1,170 @@
+"""Train the tiny model on one GPU: ``python -m tools.tiny_model.train OUTPUT --minutes 8``.
+
+Writes ``model.safetensors`` with its configuration, ``log.json`` (options, environment, loss curve, evaluation) and
+``loss.png``. Data are drawn while training, by worker processes, from consecutive seeds. The learning rate falls to
+zero at the last step or at the time limit, whichever is first, so that a slower machine finishes a model, too.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from qwen35_moe.chat import ChatTemplate
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from tools.tiny_model.architecture import build, save
+from tools.tiny_model.corpus import TEMPLATE_FILE, row
+from tools.tiny_model.evaluate import evaluate
+from tools.tiny_model.forward import forward
+from tools.tiny_model.plot import plot_loss
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingOptions:
+    """What a run is made of."""
+
+    minutes: float = 8.0
+    steps: int = 6000
+    rows: int = 128
+    length: int = 512
+    learning_rate: float = 2e-3
+    warmup: int = 200
+    weight_decay: float = 0.1
+    balance: float = 0.001
+    seed: int = 0
+    workers: int = max(1, (os.cpu_count() or 2) - 2)
+    compile: bool = False
+    log_every: int = 20
+
+
+class Batches(IterableDataset[Tensor]):
+    """Batches of rows; with several workers each makes every n-th batch, so that their order is always the same."""
+
+    def __init__(self, options: TrainingOptions) -> None:
+        self.options = options
+
+    def __iter__(self) -> Iterator[Tensor]:
+        tokenizer = Tokenizer.from_file(str(TEMPLATE_FILE.with_name("tokenizer.json")))
+        template = ChatTemplate.from_file(TEMPLATE_FILE)
+        worker = get_worker_info()
+        first, step = (worker.id, worker.num_workers) if worker else (0, 1)
+        rows = self.options.rows
+        for batch in range(first, self.options.steps, step):
+            numbers = range(batch * rows, (batch + 1) * rows)
+            yield torch.tensor(
+                [row(number, self.options.length, tokenizer, template) for number in numbers],
+                dtype=torch.int16,
+            )
+
+
+def optimizer_of(model: nn.Module, options: TrainingOptions) -> torch.optim.AdamW:
+    """AdamW; matrices decay, vectors do not."""
+    matrices = [p for p in model.parameters() if p.ndim >= 2]
+    vectors = [p for p in model.parameters() if p.ndim < 2]
+    groups = [
+        {"params": matrices, "weight_decay": options.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=torch.cuda.is_available())
+
+
+def learning_rate(options: TrainingOptions, step: int, progress: float) -> float:
+    """Linear warm-up, then a cosine down to zero at progress 1."""
+    warm = min(1.0, (step + 1) / options.warmup)
+    return options.learning_rate * warm * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+
+
+def loss_of(model: nn.Module, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean next-token loss and the load-balancing loss."""
+    logits, balance = forward(model, tokens)
+    # The last position has nothing to predict.
+    targets = torch.cat([tokens[:, 1:], torch.full_like(tokens[:, :1], -100)], dim=1)
+    return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten()), balance
+
+
+def train(options: TrainingOptions, deadline: float, device: torch.device) -> tuple[nn.Module, list[dict[str, float]]]:
+    """Return the trained float32 model and its loss curve; stops at the deadline (``time.monotonic``)."""
+    tokenizer = Tokenizer.from_file(str(TEMPLATE_FILE.with_name("tokenizer.json")))
+    model = build(tokenizer, options.seed).to(device)
+    optimizer = optimizer_of(model, options)
+    compute = torch.compile(loss_of) if options.compile else loss_of
+    loader = DataLoader(Batches(options), batch_size=None, num_workers=options.workers,
+                        prefetch_factor=4 if options.workers else None, pin_memory=device.type == "cuda")  # fmt: skip
+    begin = time.monotonic()
+    curve: list[dict[str, float]] = []
+    for step, batch in enumerate(loader):
+        progress = max(step / options.steps, (time.monotonic() - begin) / (deadline - begin))
+        if progress >= 1.0:
+            break
+        rate = learning_rate(options, step, progress)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        loss, balance = compute(model, batch.to(device, non_blocking=True).long())
+        (loss + options.balance * balance).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if step % options.log_every == 0 or step == options.steps - 1:
+            seconds = time.monotonic() - begin
+            curve.append({"step": step, "loss": loss.item(), "balance": balance.item(), "lr": rate, "seconds": seconds})
+            print(f"step {step:5d}  loss {loss.item():.4f}  balance {balance.item():.3f}  {seconds:.1f} s", flush=True)
+    return model, curve
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Return what a figure should be quoted with."""
+    return {
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "torch": torch.__version__,
+    }
+
+
+def run(options: TrainingOptions, output: Path, samples: int) -> dict[str, Any]:
+    """Train, save, evaluate on ``samples`` texts of each kind; return what ``log.json`` holds."""
+    deadline = time.monotonic() + 60 * options.minutes
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    output.mkdir(parents=True, exist_ok=True)
+    model, curve = train(options, deadline, device)
+    log = {"options": dataclasses.asdict(options), "environment": environment(device), "curve": curve}
+    save(model, output)
+    model.float()  # of the bfloat16 values that were saved
+    (output / "log.json").write_text(json.dumps(log, indent=1) + "\n", encoding="utf-8")
+    tokenizer = Tokenizer.from_file(str(TEMPLATE_FILE.with_name("tokenizer.json")))
+    log["evaluation"] = evaluate(model, tokenizer, ChatTemplate.from_file(TEMPLATE_FILE), samples)
+    (output / "log.json").write_text(json.dumps(log, indent=1) + "\n", encoding="utf-8")
+    plot_loss(log, output / "loss.png")
+    return log
+
+
+def main() -> None:
+    """Parse the command line, train, and print the evaluation."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("output", type=Path)
+    for field in dataclasses.fields(TrainingOptions):
+        flag = "--" + field.name.replace("_", "-")
+        if field.type is bool:
+            parser.add_argument(flag, action="store_true", default=field.default)
+        else:
+            parser.add_argument(flag, type=type(field.default), default=field.default)
+    parser.add_argument("--samples", type=int, default=200)
+    arguments = vars(parser.parse_args())
+    output, samples = arguments.pop("output"), arguments.pop("samples")
+    report = run(TrainingOptions(**arguments), output, samples)["evaluation"]
+    print(json.dumps(report["held_out"], indent=1))
+    stories, answers = report["stories"], report["answers"]
+    print(f"stories {stories['passed']}/{stories['of']}, answers {answers['right']}/{answers['of']} {answers['forms']}")
+
+
+if __name__ == "__main__":
+    main()
