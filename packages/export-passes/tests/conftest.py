@@ -1,7 +1,7 @@
 """Fixtures of all tests: one thread, and programs that are lowered, written, loaded and run."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture
-def load(tmp_path: Path) -> Callable[[Lowered], Module]:
+def load(tmp_path: Path) -> Iterator[Callable[[Lowered], Module]]:
     """Write a lowered program to a folder and load it from there; closed after the test."""
     modules: list[Module] = []
 
@@ -33,9 +33,10 @@ def load(tmp_path: Path) -> Callable[[Lowered], Module]:
 def compiled(load: Callable[[Lowered], Module]) -> Callable[..., Module]:
     """Export the forward of a module as the method `forward`, lower and load it."""
 
-    def compiled(model: torch.nn.Module, args: tuple[Any, ...], config: BackendConfig | None = None, **export: Any) -> Module:
+    def compiled(
+        model: torch.nn.Module, args: tuple[Any, ...], config: BackendConfig | None = None, **export: Any
+    ) -> Module:
         exported = torch.export.export(copy.deepcopy(model), args, **export)
         return load(lower({"forward": exported}, config))
 
     return compiled
-

@@ -23,8 +23,8 @@ __all__ = [
     "MethodConfig",
     "Partitioner",
     "PassError",
-    "PlanError",
     "Placement",
+    "PlanError",
     "UnsupportedError",
     "lower",
 ]

@@ -53,9 +53,7 @@ class Decompose(MethodPass):
         """Every node left can be lowered; all that cannot are named at once."""
         missing = {str(n.target) for n in method.operators if is_computation(n) and not can_lower(n)}
         if missing:
-            raise UnsupportedError(
-                "no out form, decomposition or lowering is known for: " + ", ".join(sorted(missing))
-            )
+            raise UnsupportedError("no out form, decomposition or lowering is known for: " + ", ".join(sorted(missing)))
 
 
 def decompose(method: MethodGraph) -> Graph:
@@ -107,7 +105,7 @@ class _Recorder(TorchDispatchMode):
     """Appends to a graph every operator that runs under it, by the tensors it is given."""
 
     def __init__(self, fake_mode: FakeTensorMode) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.graph = Graph()
         self._fake_mode = fake_mode
         self._nodes: dict[int, Node] = {}
@@ -135,7 +133,12 @@ class _Recorder(TorchDispatchMode):
                 stack.enter_context(context)
             result = target(*args, **kwargs)
         last = self._nodes.get(id(result)) if isinstance(result, torch.Tensor) else self._last()
-        if last is not None and last is not before and last.op == "call_function" and last.meta["origin"] == origin.name:
+        if (
+            last is not None
+            and last is not before
+            and last.op == "call_function"
+            and last.meta["origin"] == origin.name
+        ):
             last._rename(origin.name)
         return result
 
@@ -145,6 +148,8 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func.namespace in _QUERIES:
+            return func(*args, **kwargs)
         decomposition = decomposition_of(func)
         if decomposition is not None:
             with self:
@@ -152,8 +157,7 @@ class _Recorder(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         result = func(*args, **kwargs)
-        if func.namespace not in _QUERIES:
-            self._record(func, args, kwargs, result)
+        self._record(func, args, kwargs, result)
         return result
 
     def _record(self, func: torch._ops.OpOverload, args: Any, kwargs: Any, result: Any) -> None:
@@ -223,7 +227,12 @@ def _fold_copies_of_constants(graph: Graph) -> None:
             continue
         constant = node.args[0]
         source = source_of(root_of(constant))
-        if node not in written and root_of(constant) not in written and source is not None and source.kind == "constant":
+        if (
+            node not in written
+            and root_of(constant) not in written
+            and source is not None
+            and source.kind == "constant"
+        ):
             node.replace_all_uses_with(constant)
 
 

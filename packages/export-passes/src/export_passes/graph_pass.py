@@ -23,14 +23,14 @@ class GraphPass(ABC):
 
     name: str
 
-    def requires(self, method: MethodGraph) -> None:
+    def requires(self, method: MethodGraph) -> None:  # noqa: B027 - most passes take any graph
         """Raise where `method` is not in the form this pass needs."""
 
     @abstractmethod
     def run(self, program: ProgramGraph) -> None:
         """Rewrite the program."""
 
-    def ensures(self, method: MethodGraph) -> None:
+    def ensures(self, method: MethodGraph) -> None:  # noqa: B027 - what `run` does may be all
         """Raise where the pass has not done what it promises."""
 
 

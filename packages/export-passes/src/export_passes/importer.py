@@ -1,4 +1,4 @@
-"""From `torch.export` programs to a `ProgramGraph`: copies of the graphs whose placeholders know where they come from."""
+"""From `torch.export` programs to a `ProgramGraph`: copies of the graphs, whose placeholders know their sources."""
 
 from collections.abc import Mapping
 
@@ -37,7 +37,7 @@ def _import_method(name: str, program: ExportedProgram, config: BackendConfig, s
         node.meta["source"] = source
     graph.output(_user_outputs(name, program, graph, placeholders, list(outputs)))  # type: ignore[arg-type]
     ranges = dict(program.range_constraints)
-    return MethodGraph(name=name, graph=graph, config=config.of(name), ranges=ranges)  # type: ignore[arg-type]
+    return MethodGraph(name=name, graph=graph, config=config.of(name), ranges=ranges)
 
 
 def _sources(method: str, program: ExportedProgram, shared: SharedTensors) -> list[Source]:
@@ -58,12 +58,12 @@ def _sources(method: str, program: ExportedProgram, shared: SharedTensors) -> li
 def _user_outputs(
     method: str, program: ExportedProgram, graph: Graph, placeholders: list[Node], outputs: list[object]
 ) -> tuple[object, ...]:
-    """Return the outputs that callers see; where the graph returns new contents of an input instead of writing it,
-    write them."""
-    by_target = {spec.target: node for spec, node in zip(program.graph_signature.input_specs, placeholders, strict=True)}
+    """Return the outputs that callers see; new contents of an input that the graph returns are written to it."""
+    signature = program.graph_signature
+    by_target = {spec.target: node for spec, node in zip(signature.input_specs, placeholders, strict=True)}
     by_name = {node.name: node for node in placeholders}
     kept = []
-    for spec, value in zip(program.graph_signature.output_specs, outputs, strict=True):
+    for spec, value in zip(signature.output_specs, outputs, strict=True):
         if spec.kind is OutputKind.USER_OUTPUT:
             kept.append(value)
         elif spec.kind is OutputKind.BUFFER_MUTATION or spec.kind is OutputKind.USER_INPUT_MUTATION:

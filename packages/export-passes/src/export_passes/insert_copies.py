@@ -143,12 +143,12 @@ class _Copier:
         """Return the constant, or the view of one, on another device."""
         if (tensor, device) not in self._replicas:
             base = view_base(tensor)
-            args = () if base is None else (self._replica(base, device),)
+            args = [] if base is None else [self._replica(base, device)]
             after = tensor if base is None else args[0]
             with self._method.graph.inserting_after(after):
                 name = f"{tensor.name}_{str(device).replace(':', '')}"
                 target = tensor.name if base is None else tensor.target
-                replica = self._method.graph.create_node(tensor.op, target, args, {}, name=name)
+                replica = self._method.graph.create_node(tensor.op, target, tuple(args), {}, name=name)
             replica.meta = dict(tensor.meta) | {"spec": dataclasses.replace(spec_of(tensor), device=device)}
             self._replicas[tensor, device] = replica
         return self._replicas[tensor, device]

@@ -21,7 +21,9 @@ class Lifetime:
         return self.first <= other.last and other.first <= self.last
 
 
-def lifetimes[K: Hashable](steps: Sequence[Iterable[K]], *, from_start: Iterable[K], to_end: Iterable[K]) -> dict[K, Lifetime]:
+def lifetimes[K: Hashable](
+    steps: Sequence[Iterable[K]], *, from_start: Iterable[K], to_end: Iterable[K]
+) -> dict[K, Lifetime]:
     """Return the lifetime of everything that `steps` touch, reading or writing.
 
     What is alive `from_start` is there before step 0, what is alive `to_end` still after the last.

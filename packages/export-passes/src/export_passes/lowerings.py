@@ -90,6 +90,9 @@ def decomposition_of(target: torch._ops.OpOverload) -> Callable[..., Any] | None
     """Return how to compute `target` with other operators, where its own form will not do."""
     if target in _DECOMPOSITIONS:
         return _DECOMPOSITIONS[target]
+    if torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd"):
+        # Made of other operators; whether such a one views or copies is seen by taking it apart.
+        return target.decompose
     if _has_lowering(target):
         return None
     return _core_decompositions().get(target)

@@ -130,7 +130,7 @@ def root_of(node: Node) -> Node:
 def mutated_by(node: Node) -> tuple[Node, ...]:
     """Return the arguments that an operator or opaque region writes."""
     if "mutated" in node.meta:
-        return tuple(node.args[i] for i in node.meta["mutated"])  # type: ignore[misc]
+        return tuple(n for i in node.meta["mutated"] for n in nodes_in(node.args[i]))
     if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
         return ()
     return tuple(n for where in traits_of(node.target).mutated for n in nodes_in(argument(node, where)))

@@ -14,7 +14,6 @@ from export_passes.method_graph import (
     is_computation,
     is_tensor,
     new_memory,
-    spec_of,
 )
 from export_passes.propagate_device import device_of
 

@@ -49,9 +49,9 @@ def own_outputs(method: MethodGraph) -> None:
 
 
 def _copy_of(node: Node, method: MethodGraph) -> Node:
-    device = spec_of(node).device
+    device, name = spec_of(node).device, f"{node.name}_output"
     with method.graph.inserting_before(method.output_node):
-        copy = method.graph.create_node("call_function", torch.ops.aten.clone.default, (node,), {}, f"{node.name}_output")
+        copy = method.graph.create_node("call_function", torch.ops.aten.clone.default, (node,), {}, name)
     spec = dataclasses.replace(contiguous_spec(node, method.symbols), device=device)
     copy.meta = {"val": node.meta["val"], "spec": spec, "device": device, "placement": Placement(device)}
     return copy

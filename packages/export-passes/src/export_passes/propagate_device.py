@@ -1,4 +1,4 @@
-"""Propagate device: a tensor's home is the device of the operator that makes it; written memory is written where it is."""
+"""Propagate device: a tensor's home is the device of the operator that makes it; memory is written where it is."""
 
 import dataclasses
 from collections.abc import Iterator

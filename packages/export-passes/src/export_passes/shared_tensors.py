@@ -26,7 +26,7 @@ class SharedTensors:
 
     def name(self, method: str, program: ExportedProgram, spec: InputSpec) -> str:
         """Return the constant's name for a placeholder that is a parameter, buffer or lifted constant."""
-        target = spec.target
+        target = str(spec.target)
         tensor = _tensor(program, target)
         identity = (
             tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
@@ -66,8 +66,7 @@ def has_bytes(tensor: torch.Tensor) -> bool:
     return not isinstance(tensor, FakeTensor) and tensor.device.type != "meta"
 
 
-def _tensor(program: ExportedProgram, target: str | None) -> torch.Tensor:
-    assert target is not None
+def _tensor(program: ExportedProgram, target: str) -> torch.Tensor:
     found = program.state_dict.get(target)
     found = program.constants.get(target) if found is None else found
     if not isinstance(found, torch.Tensor):

@@ -36,7 +36,7 @@ def assign_specs(method: MethodGraph) -> None:
     From here on a view is a node `view_of(storage)`: all there is to know of it is in its spec.
     Raises NodeError where a size depends on data or has no upper bound, or state has gaps or permuted strides.
     """
-    method.symbols = SymbolTable.of_inputs(_input_sizes(method), method.ranges)  # type: ignore[arg-type]
+    method.symbols = SymbolTable.of_inputs(_input_sizes(method), method.ranges)
     for node in method.graph.nodes:
         if is_tensor(node) and "spec" not in node.meta:
             with failures_at(node):
@@ -84,4 +84,6 @@ def _input_sizes(method: MethodGraph) -> dict[str, Iterable[Size]]:
 def _check_state(node: Node) -> None:
     source = source_of(node)
     if source is not None and source.kind == "state" and not spec_of(node).is_contiguous:
-        raise UnsupportedError(f"state {source.name!r}: expected a contiguous tensor, got strides {spec_of(node).strides}")
+        raise UnsupportedError(
+            f"state {source.name!r}: expected a contiguous tensor, got strides {spec_of(node).strides}"
+        )

@@ -44,7 +44,7 @@ class SymbolTable:
     def dim(self, size: Size) -> Dim:
         """Return `size` as a number or as an expression over the method's symbols.
 
-        Raises UnsupportedError where it depends on data (an unbacked symbol) or on anything that is not an input's size.
+        Raises UnsupportedError where it depends on data (an unbacked symbol) or on anything but the sizes of inputs.
         """
         return size if isinstance(size, int) else _dim(_printed(expression_of(size), self.names))
 

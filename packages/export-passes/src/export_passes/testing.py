@@ -38,6 +38,9 @@ class Mlp(nn.Module):
 class Cache(nn.Module):
     """A key cache with slots, written at given positions; `read` and `clear` are further methods."""
 
+    keys: torch.Tensor
+    count: torch.Tensor
+
     def __init__(self, slots: int = 3, context: int = 6, width: int = 4) -> None:
         super().__init__()
         self.register_buffer("keys", torch.zeros(slots, context, width))

@@ -23,7 +23,9 @@ class EmittedMethod:
     delegates: dict[str, bytes]
 
 
-def emit_program(program: ProgramGraph, plans: dict[str, MemoryPlan]) -> tuple[t.Program, ConstantTable, dict[str, bytes]]:
+def emit_program(
+    program: ProgramGraph, plans: dict[str, MemoryPlan]
+) -> tuple[t.Program, ConstantTable, dict[str, bytes]]:
     """Emit all methods; returns the program, its constants and the payloads of opaque regions."""
     emitted = []
     for method in program.methods:
@@ -43,9 +45,7 @@ def emit_program(program: ProgramGraph, plans: dict[str, MemoryPlan]) -> tuple[t
 def emit_method(method: MethodGraph, plan: MemoryPlan) -> EmittedMethod:
     """Emit one method: inputs first, then calls in the order of the graph."""
     emitter = _Emitter(method, plan)
-    inputs = tuple(
-        emitter.table.index(node) for node in method.placeholders if node.meta["source"].kind == "input"
-    )
+    inputs = tuple(emitter.table.index(node) for node in method.placeholders if node.meta["source"].kind == "input")
     instructions = []
     for node in method.operators:
         if is_computation(node) and not is_allocation(node):

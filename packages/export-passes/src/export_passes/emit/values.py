@@ -100,8 +100,7 @@ class ValueTable:
 
 def _scalar(name: str, value: Any) -> t.Value:
     if isinstance(value, float) and not math.isfinite(value):
-        text = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-        return t.NonFiniteValue(name=name, value=text)
+        return t.NonFiniteValue(name=name, value="nan" if math.isnan(value) else "inf" if value > 0 else "-inf")
     if value is None or isinstance(value, bool | int | float | str):
         return t.ScalarValue(name=name, value=value)
     raise UnsupportedError(f"argument {value!r}: a program cannot hold a {type(value).__name__}")

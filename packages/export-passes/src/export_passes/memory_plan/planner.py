@@ -50,7 +50,9 @@ def plan_memory(method: MethodGraph, *, planner: Planner = greedy) -> MemoryPlan
         kind = _kind(node, method, outputs)
         if kind is not None:
             groups.setdefault((spec_of(node).device, kind), []).append(node)
-    buffers, peaks, places = [], [], {}
+    buffers: list[PlannedBuffer] = []
+    peaks: list[int] = []
+    places: dict[Node, tuple[int, int]] = {}
     for (device, kind), nodes in sorted(groups.items(), key=lambda item: item[0]):
         blocks = [Block(name=n.name, nbytes=spec_of(n).span_nbytes, lifetime=lives[n]) for n in nodes]
         plan = planner(blocks, alignment=alignment_of(device))
