@@ -17,6 +17,7 @@ from device_core.errors import (
 )
 from device_core.memory_manager import MemoryManager
 from device_core.runtime.backends import BACKENDS, Backend, BackendRegistry, Region
+from device_core.runtime.graph import CaptureCache, CapturedFunction, CapturedMethod
 from device_core.runtime.meta import MethodMeta
 from device_core.runtime.module import Module
 from device_core.runtime.session import Session
@@ -28,7 +29,10 @@ __all__ = [
     "HOST",
     "Backend",
     "BackendRegistry",
+    "CaptureCache",
     "CaptureError",
+    "CapturedFunction",
+    "CapturedMethod",
     "ClosedError",
     "Device",
     "DeviceAllocator",

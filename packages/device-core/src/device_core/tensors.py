@@ -7,14 +7,6 @@ from device_core.copy_ops import copy
 from device_core.device import Device
 
 
-def empty_on(device: Device, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Return an uninitialized tensor in new memory of `device`, which is free when the tensor is gone."""
-    last = sum((n - 1) * s for n, s in zip(sizes, strides, strict=True))
-    nbytes = 0 if 0 in sizes else (last + 1) * dtype.itemsize
-    with DeviceMemoryBuffer.create(nbytes, device) as buffer:
-        return buffer.tensor(dtype, sizes, strides)
-
-
 def clone_to(tensor: torch.Tensor, device: Device) -> torch.Tensor:
     """Return a copy of `tensor` in new memory of `device`; dtype, sizes and, where it is dense, strides are kept.
 
@@ -22,7 +14,11 @@ def clone_to(tensor: torch.Tensor, device: Device) -> torch.Tensor:
     the copy fails. Raises DeviceError where the machine has no such device.
     """
     # empty_like keeps the strides of dense tensors and packs the others; so does this on another device.
-    strides = torch.empty_like(tensor, device="meta").stride()
-    target = empty_on(device, tuple(tensor.shape), strides, tensor.dtype)
-    copy(tensor.detach(), target)
-    return target
+    shape = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    strides = torch.empty_like(shape).stride()
+    last = sum((n - 1) * s for n, s in zip(tensor.shape, strides, strict=True))
+    nbytes = 0 if tensor.numel() == 0 else (last + 1) * tensor.itemsize
+    with DeviceMemoryBuffer.create(nbytes, device) as buffer:
+        clone = buffer.tensor(tensor.dtype, tensor.shape, strides)
+        copy(tensor.detach(), clone)
+    return clone

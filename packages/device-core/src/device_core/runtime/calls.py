@@ -11,7 +11,7 @@ from torch._ops import OpOverload
 
 from device_core.allocator import allocators
 from device_core.device import Device
-from device_core.errors import ProgramError
+from device_core.errors import CaptureError, ProgramError
 from device_core.runtime.backends import Region
 from device_core.runtime.values import LinkedValues
 from device_core.schema import types as t
@@ -30,7 +30,10 @@ class Code:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One instruction. A jump has no function; its condition is the argument and `jump` the place to go to."""
+    """One instruction. A jump has no function; its condition is the argument and `jump` the place to go to.
+
+    uncapturable: why it cannot be recorded into a CUDA graph, or nothing.
+    """
 
     label: str
     function: Callable[..., object] | None
@@ -38,6 +41,7 @@ class Call:
     kwargs: dict[str, Any]
     device: str
     jump: int = 0
+    uncapturable: str = ""
 
 
 def link_calls(method: t.Method, values: LinkedValues, code: Code) -> list[Call]:
@@ -60,6 +64,7 @@ def link_calls(method: t.Method, values: LinkedValues, code: Code) -> list[Call]
                 kwargs=kwargs,
                 device=device_of(method, instruction),
                 jump=instruction.target if isinstance(instruction, t.JumpFalse) else 0,
+                uncapturable=_uncapturable(method, instruction, code),
             )
         )
     return calls
@@ -95,10 +100,12 @@ class Instructions:
         """Return the devices that instructions run on."""
         return frozenset(Device.parse(call.device) for call in self.calls)
 
-    @property
-    def has_jumps(self) -> bool:
-        """Return whether the order of instructions depends on data."""
-        return self._jumps
+    def check_capturable(self) -> None:
+        """Raise CaptureError, which lists every instruction that cannot be recorded into a CUDA graph."""
+        problems = [f"{call.label}: {call.uncapturable}" for call in self.calls if call.uncapturable]
+        if problems:
+            more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
+            raise CaptureError("; ".join(problems[:5]) + more)
 
     def run(self) -> None:
         """Make the calls. An error that one raises goes on with a note that says which instruction it was."""
@@ -126,6 +133,20 @@ class Instructions:
                 with _guard(Device.parse(call.device)):
                     _run_all([call])
         raise ProgramError(f"method {self._method!r}", [f"it did not end within {MAX_STEPS:,} instructions"])
+
+
+def _uncapturable(method: t.Method, instruction: t.Instruction, code: Code) -> str:
+    match instruction:
+        case t.Free():
+            return ""
+        case t.JumpFalse():
+            return "depends on data"
+        case t.DelegateCall(delegate=delegate):
+            backend = method.delegates[delegate].backend
+            return "" if code.regions[delegate].capturable else f"regions of backend {backend!r} cannot be captured"
+        case t.KernelCall(operator=operator) if method.operators[operator].startswith("device_copy::"):
+            return "copies between host and device"
+    return "runs on the host" if device_of(method, instruction) == "cpu" else ""
 
 
 def _target(

@@ -48,6 +48,7 @@ class Module:
         self.lock = threading.RLock()
         self._sessions: list[Session] = []
         self._default: Session | None = None
+        self._graph_pool: Any = None
         self._closed = False
         copy_ops.register()
         operators = find_operators(program.methods, folder)
@@ -137,6 +138,12 @@ class Module:
         session = Session(self)
         self._sessions.append(session)
         return session
+
+    def graph_pool(self) -> Any:
+        """Return the memory pool that captured methods share: what they allocate is free again when they end."""
+        if self._graph_pool is None:
+            self._graph_pool = torch.cuda.graph_pool_handle()
+        return self._graph_pool
 
     def entry(self, name: str) -> Entry:
         """Return what sessions share of a method. Raises InputError where there is none of that name."""

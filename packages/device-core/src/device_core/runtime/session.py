@@ -1,7 +1,9 @@
 """A session: one set of state over the weights and methods of a module."""
 
+import contextlib
+import weakref
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
@@ -14,6 +16,7 @@ from device_core.copy_ops import copy
 from device_core.device import Device
 from device_core.errors import ClosedError
 from device_core.runtime.binding import Argument
+from device_core.runtime.graph import CapturedFunction, CapturedMethod, capture_function, capture_method
 from device_core.runtime.method import LinkedMethod
 from device_core.runtime.values import Storages
 from device_core.schema import types as t
@@ -38,6 +41,8 @@ class Session:
         self._module = module
         self._linked: dict[str, OrderedDict[tuple[int, ...], LinkedMethod]] = {}
         self._state: dict[str, torch.Tensor] = {}
+        self._captures: weakref.WeakSet[CapturedFunction[Any]] = weakref.WeakSet()
+        self._recording = False
         self._closed = False
         with ExitStack() as stack:
             for name, spec in module.program.state.items():
@@ -81,7 +86,42 @@ class Session:
         """
         self._check_open()
         with self._module.lock:
-            return self.linked(method, inputs).execute(inputs, outputs)
+            linked = self.linked(method, inputs)
+            if self._recording:
+                linked.instructions.check_capturable()
+            return linked.execute(inputs, outputs)
+
+    def capture(
+        self, method: str, *, symbols: Mapping[str, int] | None = None, inputs: Sequence[Argument] | None = None
+    ) -> CapturedMethod:
+        """Record a method into a CUDA graph.
+
+        inputs: examples, which the static inputs start with; without them these are zeros of the sizes that `symbols`
+        tells. Warm-up runs in a session of its own: the state of this one is not touched, while the method's planned
+        memory is written. Raises CaptureError, and leaves nothing behind, where the method has instructions that run
+        on the host, on several devices, or otherwise cannot be recorded.
+        """
+        return self._track(capture_method(self, method, symbols=symbols, inputs=inputs))
+
+    def capture_function[T](
+        self, function: Callable[["Session"], T], *, preserved: Sequence[torch.Tensor] = ()
+    ) -> CapturedFunction[T]:
+        """Record a function that executes methods of a session into one CUDA graph.
+
+        function: called with a scratch session to warm up and then with this one; it must use the session that it is
+        given, and may do other work on the device's current stream. preserved: tensors that it writes outside of
+        sessions; they are after this call what they were before. Raises CaptureError as `capture` does.
+        """
+        return self._track(capture_function(self, function, preserved=preserved))
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Refuse, within a block, to execute what cannot be captured."""
+        before, self._recording = self._recording, True
+        try:
+            yield
+        finally:
+            self._recording = before
 
     def linked(self, method: str, inputs: Sequence[Argument] = ()) -> LinkedMethod:
         """Return a method linked for the sizes of `inputs`; recently used sizes are kept."""
@@ -102,9 +142,11 @@ class Session:
         return linked
 
     def close(self) -> None:
-        """Free the state; a second call does nothing."""
+        """Close the captures and free the state; a second call does nothing."""
         if not self._closed:
             self._closed = True
+            for captured in list(self._captures):
+                captured.close()
             self._linked.clear()
             self._state.clear()
             self._buffers.close()
@@ -115,6 +157,10 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _track[C: CapturedFunction[Any]](self, captured: C) -> C:
+        self._captures.add(captured)
+        return captured
 
     def _check_open(self) -> None:
         if self._closed:
