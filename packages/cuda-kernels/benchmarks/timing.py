@@ -1,4 +1,4 @@
-"""Time calls inside a CUDA graph: launches cost what they cost in a captured decode step, and nothing waits for Python."""
+"""Time calls inside a CUDA graph, where launches cost what they cost in a captured step and Python costs nothing."""
 
 import statistics
 from collections.abc import Callable

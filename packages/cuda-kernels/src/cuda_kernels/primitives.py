@@ -69,6 +69,76 @@ def high_nibbles(words):
 
 
 @triton.jit
+def split_nibbles(packed):
+    """Return (even, odd): 16 times the low and the high weights of packed uint8, int8 tensors of its shape."""
+    if _PLAIN:
+        return ((packed << 4) ^ 0x80).to(tl.int8), ((packed & 0xF0) ^ 0x80).to(tl.int8)
+    # Four bytes at a time: the compiler would take them apart.
+    return tl.inline_asm_elementwise(
+        """
+        {
+        .reg .b32 low;
+        shl.b32 low, $2, 4;
+        lop3.b32 $0, low, 0xF0F0F0F0, 0x80808080, 0x6A;
+        lop3.b32 $1, $2, 0xF0F0F0F0, 0x80808080, 0x6A;
+        }
+        """,
+        "=&r,=r,r",
+        [packed],
+        dtype=(tl.int8, tl.int8),
+        is_pure=True,
+        pack=4,
+    )
+
+
+@triton.jit
+def dequantize_packed(packed, scale, DTYPE: tl.constexpr):
+    """Return the weights (N, K) of packed (N, K / 2) uint8, times scale (N,), rounded once to DTYPE; order of K kept."""
+    N: tl.constexpr = packed.shape[0]
+    K: tl.constexpr = packed.shape[1] * 2
+    if DTYPE == tl.bfloat16 and scale.dtype == tl.bfloat16 and not _PLAIN:
+        even, odd = _dequantize_bfloat16(packed, tl.broadcast_to(scale[:, None], packed.shape))
+        return tl.reshape(tl.join(even, odd), (N, K))
+    nibbles = tl.reshape(tl.join(packed & 0xF, packed >> 4), (N, K))
+    return ((nibbles.to(tl.float32) - 8.0) * scale.to(tl.float32)[:, None]).to(DTYPE)
+
+
+@triton.jit
+def _dequantize_bfloat16(packed, scale):
+    """Return (even, odd) weights times scale. 0x43 above a nibble is the bfloat16 128 + nibble, from which 136 is taken."""
+    return tl.inline_asm_elementwise(
+        """
+        {
+        .reg .b32 low, high, one, offset, zero;
+        mov.b32 one, 0x3F803F80;
+        mov.b32 offset, 0xC308C308;
+        mov.b32 zero, 0x80008000;
+        and.b32 low, $4, 0x0F0F0F0F;
+        shr.u32 high, $4, 4;
+        and.b32 high, high, 0x0F0F0F0F;
+        prmt.b32 $0, low, 0x43, 0x4140;
+        prmt.b32 $1, low, 0x43, 0x4342;
+        prmt.b32 $2, high, 0x43, 0x4140;
+        prmt.b32 $3, high, 0x43, 0x4342;
+        fma.rn.bf16x2 $0, $0, one, offset;
+        fma.rn.bf16x2 $1, $1, one, offset;
+        fma.rn.bf16x2 $2, $2, one, offset;
+        fma.rn.bf16x2 $3, $3, one, offset;
+        fma.rn.bf16x2 $0, $0, $5, zero;
+        fma.rn.bf16x2 $1, $1, $6, zero;
+        fma.rn.bf16x2 $2, $2, $5, zero;
+        fma.rn.bf16x2 $3, $3, $6, zero;
+        }
+        """,
+        "=&r,=&r,=&r,=&r,r,r,r",
+        [packed, scale],
+        dtype=(tl.bfloat16, tl.bfloat16),
+        is_pure=True,
+        pack=4,
+    )
+
+
+@triton.jit
 def dot_words(words, even, odd):
     """Return 16 · Σ weight · activation over the eight elements of each word, int32; even and odd broadcast."""
     zero = tl.zeros_like(words)

@@ -6,8 +6,7 @@ from cuda_kernels import int4
 from cuda_kernels.checks import check, check_tensor, checked
 from cuda_kernels.int4 import GROUP_SIZES, Int8Rows
 from cuda_kernels.library import Operator
-from cuda_kernels.linear import reference
-from cuda_kernels.report import KernelCase
+from cuda_kernels.linear import cases, launch, reference
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -80,13 +79,14 @@ def _new_output(
     return out
 
 
-COMPILE_CASES: tuple[KernelCase, ...] = ()
+COMPILE_CASES = cases.COMPILE_CASES
 
 OPERATORS = (
     Operator(
         schema="quantize_int8(Tensor x, int group_size) -> (Tensor values, Tensor scale, Tensor group_sum)",
         reference=checked(_fake_quantize_int8, _quantize_int8),
         fake=_fake_quantize_int8,
+        cuda=launch.quantize_int8,
     ),
     Operator(
         schema=(
@@ -94,6 +94,7 @@ OPERATORS = (
         ),
         reference=checked(_fake_int4_linear, reference.int4_linear),
         fake=_fake_int4_linear,
+        cuda=launch.int4_linear,
     ),
     Operator(
         schema=(
@@ -102,6 +103,7 @@ OPERATORS = (
         ),
         reference=checked(_fake_int4_linear_int8, reference.int4_linear_int8),
         fake=_fake_int4_linear_int8,
+        cuda=launch.int4_linear_int8,
     ),
 )
 

@@ -1,0 +1,81 @@
+"""The kernel configurations of the linear family that ship, at the shapes of a 35B model, for the compile report."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from cuda_kernels.linear import configs
+from cuda_kernels.linear.dequantize import dequantize_rows_kernel, dequantize_weight_kernel
+from cuda_kernels.linear.matmul import matmul_int8_kernel, matmul_kernel
+from cuda_kernels.linear.matvec import matvec_int8_kernel, matvec_kernel
+from cuda_kernels.report import KernelCase
+
+GROUP = 128
+
+_WEIGHT = {"p_scales": "*bf16", "p_out": "*bf16", "N": "i32"}
+_INT8 = {"p_scale": "*fp32", **_WEIGHT}
+
+
+def _vectors() -> Iterator[KernelCase]:
+    for rows in (1, 2, 4, 8):
+        for columns in (2048, 4096):
+            strip = configs.matvec_strip(rows, columns // 8)
+            constexprs: dict[str, Any] = {
+                "W": columns // 8,
+                "GROUP": GROUP // 8,
+                "ROWS": rows,
+                "BLOCK_N": strip.block_n,
+                "BLOCK_W": strip.block_words,
+                "p_residual": None,
+            }
+            kinds = [("matvec_int8", matvec_int8_kernel, {"p_values": "*i32", **_INT8})]
+            if rows <= configs.MATVEC_ROWS:
+                kinds.append(("matvec", matvec_kernel, {"p_x": "*bf16", **_WEIGHT}))
+            for name, kernel, signature in kinds:
+                yield KernelCase(
+                    name=f"linear.{name}/T{rows}-K{columns}",
+                    kernel=kernel,
+                    signature={**signature, "p_weight": "*i32", "rows": "i32"},
+                    constexprs=constexprs,
+                    num_warps=strip.num_warps,
+                )
+
+
+def _tiles() -> Iterator[KernelCase]:
+    for tokens in (16, 32, 64, 128):
+        tile = configs.matmul_tile(tokens)
+        for name, kernel, signature in (
+            ("matmul_int8", matmul_int8_kernel, {"p_values": "*i8", **_INT8}),
+            ("matmul", matmul_kernel, {"p_x": "*bf16", **_WEIGHT}),
+        ):
+            yield KernelCase(
+                name=f"linear.{name}/T{tokens}-K2048",
+                kernel=kernel,
+                signature={**signature, "p_weight": "*u8", "T": "i32"},
+                constexprs={
+                    "K": 2048,
+                    "GROUP": GROUP,
+                    "BLOCK_N": tile.block_n,
+                    "BLOCK_T": tile.block_t,
+                    "p_residual": None,
+                },
+                num_warps=tile.num_warps,
+                num_stages=tile.num_stages,
+            )
+
+
+COMPILE_CASES = (
+    *_vectors(),
+    *_tiles(),
+    KernelCase(
+        name="linear.dequantize_weight/K2048",
+        kernel=dequantize_weight_kernel,
+        signature={"p_weight": "*u8", **_WEIGHT},
+        constexprs={"K": 2048, "GROUP": GROUP, "BLOCK_N": 64},
+    ),
+    KernelCase(
+        name="linear.dequantize_rows/K2048",
+        kernel=dequantize_rows_kernel,
+        signature={"p_values": "*i8", "p_scale": "*fp32", "p_out": "*bf16", "T": "i32"},
+        constexprs={"K": 2048, "GROUP": GROUP, "BLOCK_T": 32},
+    ),
+)
