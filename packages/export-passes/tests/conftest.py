@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from device_core import Module
+from device_core import Device, DeviceType, Module
 from export_passes import BackendConfig, Lowered, lower
 
 torch.set_num_threads(1)
@@ -40,3 +40,9 @@ def compiled(load: Callable[[Lowered], Module]) -> Callable[..., Module]:
         return load(lower({"forward": exported}, config))
 
     return compiled
+
+
+@pytest.fixture
+def device() -> Callable[[int], Device]:
+    """Return the CUDA device of an index; nothing here needs it to be there."""
+    return lambda index: Device(DeviceType.CUDA, index)
