@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 import cuda_kernels
 import torch
-from device_core import Device, Module
+from device_core import CaptureCache, Device, Module
 from device_core.schema.codec import read_program
 from device_core.schema.types import Program
 
@@ -15,6 +15,9 @@ from qwen35_moe.decode_loop import DecodeLoop
 from qwen35_moe.errors import EngineError, PromptError
 from qwen35_moe.memory import check_memory, nbytes_free, plan_memory
 from qwen35_moe.sampling import SamplingParameters
+
+# Lengths of prompts that keep a CUDA graph.
+_CAPTURED_LENGTHS = 8
 
 FinishReason = Literal["stop", "length"]
 
@@ -79,6 +82,9 @@ class Engine:
         self.module = module
         self.session = module.new_session()
         self._owners: dict[int, object] = {}
+        self._prefills = CaptureCache(self.session, "prefill", capacity=_CAPTURED_LENGTHS)
+        self._seen_lengths: set[int] = set()
+        self._length_symbol = module.method_meta("prefill").symbols[0].name
         self._loop = DecodeLoop(self.session, device, slots=info.slots, vocab_size=info.vocab_size)
 
     @classmethod
@@ -122,16 +128,14 @@ class Engine:
     def prefill(self, tokens: Sequence[int], *, slot: int = 0, start: int = 0) -> torch.Tensor:
         """Run tokens at `start` of a slot, in chunks; return the logits (1, V) of the last until the next call."""
         ids = torch.tensor(tokens, device=self.device.torch)
-        where = torch.full((1,), slot, device=self.device.torch)
         for begin in range(0, len(tokens), self.info.chunk):
-            part = ids[begin : begin + self.info.chunk]
-            position = torch.full((1,), start + begin, device=self.device.torch)
-            (logits,) = self.session.execute("prefill", (part, position, where))
-        assert isinstance(logits, torch.Tensor)
+            logits = self._prefill_chunk(ids[begin : begin + self.info.chunk], start + begin, slot)
         return logits
 
     def close(self) -> None:
         """Free all memory; a second call does nothing."""
+        self._prefills.close()
+        self._loop.close()
         self.module.close()
 
     def __enter__(self) -> Self:
@@ -160,6 +164,23 @@ class Engine:
             if not pending and chosen < limit:
                 pending.append(self._loop.step(slot))
         yield "length"
+
+    def _prefill_chunk(self, ids: torch.Tensor, start: int, slot: int) -> torch.Tensor:
+        """Run one piece; on a GPU as a graph from the second time that its length occurs."""
+        count = len(ids)
+        inputs = (ids, *(torch.full((1,), value, device=ids.device) for value in (start, slot)))
+        if self.device.is_host or count not in self._seen_lengths:
+            self._seen_lengths.add(count)
+            (logits,) = self.session.execute("prefill", inputs)
+        else:
+            capture = self._prefills.get({self._length_symbol: count})
+            for static, value in zip(capture.inputs, inputs, strict=True):
+                assert isinstance(static, torch.Tensor)
+                static.copy_(value)
+            capture.replay()
+            (logits,) = capture.outputs
+        assert isinstance(logits, torch.Tensor)
+        return logits
 
     def _check(self, prompt: Sequence[int], max_new_tokens: int, slot: int) -> None:
         info = self.info

@@ -97,11 +97,7 @@ def export_checkpoint(
     with ProgramWriter(output) as writer:
         first = next(weights)  # checks the group size before the minute that tracing may take
         lowered = lower_model(config, form, options, sampled_vocab_size(config, assets), report)
-        program = msgspec.structs.replace(
-            lowered.program,
-            producer=f"qwen35-moe {version('qwen35-moe')}",
-            metadata=metadata(config, form, options, assets),
-        )
+        program = describe(lowered.program, config, form, options, assets)
         total = sum(tensor.nbytes for tensor in lowered.constants.values())
         done = 0
         for name, tensor in (first, *weights):
@@ -135,12 +131,12 @@ def lower_model(
     return lowered
 
 
-def metadata(
-    config: ModelConfig, form: ModelFormat, options: ExportOptions, assets: Mapping[str, bytes]
-) -> dict[str, str | int]:
-    """Return what the engine must know of a program beside its methods."""
+def describe(
+    program: Program, config: ModelConfig, form: ModelFormat, options: ExportOptions, assets: Mapping[str, bytes]
+) -> Program:
+    """Return the program with its producer, and with metadata: what the engine must know beside the methods."""
     int4 = form.int4
-    return {
+    metadata: dict[str, str | int] = {
         "model": "qwen3_5_moe",
         "context": options.shape.context,
         "chunk": options.shape.chunk,
@@ -152,6 +148,7 @@ def metadata(
         "dtype": str(form.dtype).removeprefix("torch."),
         "quant": "none" if int4 is None else f"int4 group {int4.group_size}, {int4.activations} activations",
     }
+    return msgspec.structs.replace(program, producer=f"qwen35-moe {version('qwen35-moe')}", metadata=metadata)
 
 
 def sampled_vocab_size(config: ModelConfig, assets: Mapping[str, bytes]) -> int:

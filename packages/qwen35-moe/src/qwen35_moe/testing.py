@@ -1,4 +1,4 @@
-"""Checkpoints with random weights at any configuration, streamed to disk: for tests, and for timing at full size."""
+"""Checkpoints with random weights of any configuration, streamed to disk, for tests."""
 
 import json
 import math
@@ -50,6 +50,32 @@ def small_config(**changes: Any) -> dict[str, Any]:
         "dtype": "float32",
     }
     return {**document, **changes}
+
+
+def full_config(*, layers: int = 40) -> dict[str, Any]:
+    """Return the `config.json` document of the 35B-A3B model, with the first `layers` of its layers."""
+    kinds = (["linear_attention"] * 3 + ["full_attention"]) * 10
+    return small_config(
+        vocab_size=248320,
+        hidden_size=2048,
+        num_hidden_layers=layers,
+        layer_types=kinds[:layers],
+        num_attention_heads=16,
+        num_key_value_heads=2,
+        head_dim=256,
+        linear_num_key_heads=16,
+        linear_num_value_heads=32,
+        linear_key_head_dim=128,
+        linear_value_head_dim=128,
+        num_experts=256,
+        num_experts_per_tok=8,
+        moe_intermediate_size=512,
+        shared_expert_intermediate_size=512,
+        max_position_embeddings=262144,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
+        eos_token_id=248044,
+        dtype="bfloat16",
+    )
 
 
 def write_checkpoint(
@@ -106,11 +132,11 @@ def _write_file(path: Path, sizes: Mapping[str, Sizes], dtype: torch.dtype, gene
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for name, shape in sizes.items():
-            for values in _random_values(name, shape, generator):
+            for values in random_values(name, shape, generator):
                 file.write(values.to(dtype).view(torch.uint8).numpy().data)
 
 
-def _random_values(name: str, sizes: Sequence[int], generator: torch.Generator) -> Iterator[torch.Tensor]:
+def random_values(name: str, sizes: Sequence[int], generator: torch.Generator) -> Iterator[torch.Tensor]:
     """Yield float32 values, flat and in pieces, of the scale that keeps activations near 1."""
     count = math.prod(sizes)
     for start in range(0, count, _CHUNK_ELEMENTS):

@@ -1,0 +1,188 @@
+"""The engine: lengths of prompts, ends of outputs, slots, and every request that it refuses."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from device_core import ProgramError
+from qwen35_moe.checkpoint import load_decoder
+from qwen35_moe.engine import Engine
+from qwen35_moe.errors import EngineError, PromptError
+from qwen35_moe.model import Decoder, Int4
+from qwen35_moe.sampling import SamplingParameters
+
+GREEDY = SamplingParameters(temperature=0)
+CONTEXT, CHUNK = 48, 16
+MakeProgram = object
+
+
+@pytest.fixture(scope="module")
+def engine(small_program: Path) -> Iterator[Engine]:
+    with Engine.load(small_program) as loaded:
+        # No id ends an output here, so that lengths are known.
+        object.__setattr__(loaded.info, "eos_token_ids", ())
+        yield loaded
+
+
+@pytest.fixture(scope="module")
+def decoder(small_checkpoint: Path) -> Decoder:
+    return load_decoder(small_checkpoint, int4=Int4(group_size=32), slots=1, context=CONTEXT + 1)
+
+
+def prompt_of(count: int) -> list[int]:
+    return torch.randint(0, 301, (count,)).tolist()
+
+
+@torch.no_grad()
+def greedy(decoder: Decoder, prompt: list[int], count: int) -> list[int]:
+    """Return greedy tokens of the eager model, whole prompt at once."""
+    zero = torch.tensor([0])
+    hidden = decoder.prefill(torch.tensor(prompt), zero, zero)[-1:]
+    tokens = [int(decoder.logits(hidden).argmax())]
+    for position in range(len(prompt), len(prompt) + count - 1):
+        hidden = decoder.decode(torch.tensor(tokens[-1:]), torch.tensor([position]), zero)
+        tokens.append(int(decoder.logits(hidden).argmax()))
+    return tokens
+
+
+@pytest.mark.parametrize("length", [1, 2, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 1, CONTEXT - 1, CONTEXT])
+def test_prompt_of_every_length_up_to_the_context(engine: Engine, decoder: Decoder, length: int) -> None:
+    prompt = prompt_of(length)
+    count = min(4, CONTEXT - length + 1)
+    generation = engine.generate(prompt, GREEDY, max_new_tokens=4)
+    assert list(generation) == greedy(decoder, prompt, count)
+    assert generation.finish_reason == "length"
+
+
+@pytest.mark.parametrize(("length", "count"), [(CONTEXT, 1), (CONTEXT - 1, 2), (1, CONTEXT)])
+def test_output_ends_with_the_context(engine: Engine, length: int, count: int) -> None:
+    generation = engine.generate(prompt_of(length), GREEDY, max_new_tokens=1000)
+    assert len(list(generation)) == count
+    assert generation.finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "message"),
+    [
+        ([], {}, "expected at least one token, got an empty prompt"),
+        ([1] * (CONTEXT + 1), {}, f"{CONTEXT + 1} tokens do not fit the context of {CONTEXT}"),
+        ([1] * 10 * CONTEXT, {}, f"{10 * CONTEXT} tokens do not fit the context of {CONTEXT}"),
+        ([1, -1], {}, "expected token ids from 0 to 300, got -1"),
+        ([301], {}, "expected token ids from 0 to 300, got 301"),
+        ([1], {"max_new_tokens": 0}, "max_new_tokens: expected at least 1, got 0"),
+        ([1], {"slot": 2}, "slot: expected 0 to 1, got 2"),
+        ([1], {"slot": -1}, "slot: expected 0 to 1, got -1"),
+    ],
+    ids=["empty", "context+1", "context*10", "id-1", "idV", "no-tokens", "slot2", "slot-1"],
+)
+def test_request_is_refused_before_work_begins(
+    engine: Engine, prompt: list[int], options: dict[str, int], message: str
+) -> None:
+    with pytest.raises(PromptError, match=message):
+        engine.generate(prompt, GREEDY, **{"max_new_tokens": 1, **options})
+
+
+def test_output_stops_at_an_end_of_sequence_id_which_is_not_yielded(small_program: Path) -> None:
+    with Engine.load(small_program) as engine:
+        prompt = prompt_of(9)
+        object.__setattr__(engine.info, "eos_token_ids", ())
+        tokens = list(engine.generate(prompt, GREEDY, max_new_tokens=12))
+        last = next(i for i in range(3, 12) if tokens[i] not in tokens[:i])
+        object.__setattr__(engine.info, "eos_token_ids", (302, tokens[last]))
+        generation = engine.generate(prompt, GREEDY, max_new_tokens=12)
+        assert list(generation) == tokens[:last]
+        assert generation.finish_reason == "stop"
+
+
+def test_interleaved_generations_give_what_they_give_alone(engine: Engine) -> None:
+    prompts = (prompt_of(20), prompt_of(7))
+    sampling = (SamplingParameters(temperature=0.9, seed=3), SamplingParameters(temperature=1.1, top_k=40, seed=0))
+    alone = [
+        list(engine.generate(p, s, max_new_tokens=12, slot=slot))
+        for slot, (p, s) in enumerate(zip(prompts, sampling, strict=True))
+    ]
+    generations = [
+        engine.generate(p, s, max_new_tokens=12, slot=slot)
+        for slot, (p, s) in enumerate(zip(prompts, sampling, strict=True))
+    ]
+    given: list[list[int]] = [[], []]
+    for turn in (0, 1, 1, 0, 0, 0, 1, 0, 1, 1, 1, 0, 1, 0, 0, 1, 0, 1, 0, 1, 0, 1, 1, 0):
+        given[turn].append(next(generations[turn]))
+    assert given == alone
+
+
+def test_slot_shows_nothing_of_its_last_sequence_even_if_it_left_nan(engine: Engine) -> None:
+    prompt = prompt_of(20)
+    expected = list(engine.generate(prompt, GREEDY, max_new_tokens=6))
+    for state in engine.session.state.values():
+        state.fill_(torch.nan if state.is_floating_point() else 7)
+    assert list(engine.generate(prompt, GREEDY, max_new_tokens=6)) == expected
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**63 - 1])
+def test_same_seed_gives_the_same_tokens(engine: Engine, seed: int) -> None:
+    prompt, sampling = prompt_of(5), SamplingParameters(temperature=1.5, seed=seed)
+    first = list(engine.generate(prompt, sampling, max_new_tokens=10))
+    assert list(engine.generate(prompt, sampling, max_new_tokens=10, slot=1)) == first
+
+
+def test_generation_whose_slot_was_taken_says_so(engine: Engine) -> None:
+    first = engine.generate(prompt_of(3), GREEDY, max_new_tokens=9)
+    next(first)
+    next(engine.generate(prompt_of(3), GREEDY, max_new_tokens=9))
+    with pytest.raises(EngineError, match="slot 0: a later generation has taken it"):
+        next(first)
+
+
+def test_prefill_in_pieces_of_the_callers_choice(engine: Engine) -> None:
+    prompt = prompt_of(40)
+    whole = engine.prefill(prompt).clone()
+    engine.prefill(prompt[:23], slot=1)
+    rest = engine.prefill(prompt[23:], slot=1, start=23)
+    assert float((rest - whole).norm() / whole.norm()) < 1e-5
+
+
+def copied(small_program: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "program"
+    folder.mkdir()
+    for file in small_program.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    return folder
+
+
+def test_other_schema_version_is_refused(small_program: Path, tmp_path: Path) -> None:
+    folder = copied(small_program, tmp_path)
+    document = json.loads((folder / "program.json").read_text())
+    document["schema_version"] = 99
+    (folder / "program.json").write_text(json.dumps(document))
+    with pytest.raises(ProgramError, match="99"):
+        Engine.load(folder)
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.9], ids=["early", "middle", "late"])
+def test_flipped_byte_in_the_program_is_refused(small_program: Path, tmp_path: Path, place: float) -> None:
+    folder = copied(small_program, tmp_path)
+    data = bytearray((folder / "program.json").read_bytes())
+    data[int(len(data) * place)] ^= 0x01
+    (folder / "program.json").write_bytes(data)
+    with pytest.raises(ProgramError):
+        Engine.load(folder)
+
+
+def test_shard_cut_short_is_named(small_program: Path, tmp_path: Path) -> None:
+    folder = copied(small_program, tmp_path)
+    shard = next(folder.glob("constants-*"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(ProgramError, match=shard.name):
+        Engine.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [("cuda:0", "exported for cpu, cannot run on cuda:0"), ("cuda:7", "exported for cpu, cannot run on cuda:7")],
+)
+def test_device_that_the_program_is_not_for_is_refused(small_program: Path, device: str, message: str) -> None:
+    with pytest.raises(EngineError, match=message):
+        Engine.load(small_program, device=device)
