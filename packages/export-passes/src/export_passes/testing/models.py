@@ -1,4 +1,4 @@
-"""For tests of lowering: small models, methods as modules, and comparison bit for bit."""
+"""Small models, methods as modules, and comparison bit for bit."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,0 +1,6 @@
+"""For tests of lowering: small models, comparison bit for bit, and random graphs."""
+
+from export_passes.testing.models import Apply, Cache, MethodOf, Mlp, assert_equal
+from export_passes.testing.random_graphs import RandomProgram, random_program
+
+__all__ = ["Apply", "Cache", "MethodOf", "Mlp", "RandomProgram", "assert_equal", "random_program"]
