@@ -1,5 +1,7 @@
 """The decode kernels against the reference of the dequantized experts in float64."""
 
+from dataclasses import astuple
+
 import pytest
 import torch
 
@@ -7,12 +9,14 @@ from cuda_kernels import int4
 from cuda_kernels.moe import reference
 from cuda_kernels.moe.configs import DecodeConfig
 from cuda_kernels.moe.decode import launch_decode
+from cuda_kernels.moe.types import Int4Experts
 from cuda_kernels.testing import assert_close, poisoned, random_int4
 
 
-def table(count: int, hidden: int, width: int, group: int, device: torch.device) -> tuple[torch.Tensor, ...]:
-    gate_up = random_int4(count, 2 * width, hidden, group_size=group, device=device)
-    return (*gate_up, *random_int4(count, hidden, width, group_size=group, device=device))
+def table(count: int, hidden: int, width: int, group: int, device: torch.device) -> Int4Experts:
+    gate_up, gate_up_scales = random_int4(count, 2 * width, hidden, group_size=group, device=device)
+    down, down_scales = random_int4(count, hidden, width, group_size=group, device=device)
+    return Int4Experts(gate_up=gate_up, gate_up_scales=gate_up_scales, down=down, down_scales=down_scales)
 
 
 def routing(tokens: int, slots: int, count: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
@@ -44,7 +48,7 @@ def test_equals_reference(
     x = torch.randn(tokens, hidden, device=device)
     residual = torch.randn(tokens, hidden, device=device) if tokens % 2 else None
     out = poisoned((tokens, hidden), torch.float32, device)
-    expected = reference.fused_moe_int4(x.double(), weights, ids, *experts, residual)
+    expected = reference.fused_moe_int4(x.double(), weights, ids, *astuple(experts), residual)
     if int8:
         values, scale, _ = int4.quantize_activation(x, group_size=group)
         launch_decode(values, scale, weights, ids, experts, residual, out, config)

@@ -5,7 +5,7 @@ import torch
 from cuda_kernels import int4
 from cuda_kernels.moe import reference
 from cuda_kernels.moe.op import fused_moe, fused_moe_int4, fused_moe_int4_int8
-from cuda_kernels.moe.types import Int4Experts, Int8Rows, Routing
+from cuda_kernels.moe.types import Int4Experts, Routing
 from cuda_kernels.testing import assert_close, random_int4
 
 
@@ -56,9 +56,8 @@ def test_int4_equals_dense_bitwise(tokens: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("tokens", [1, 20], ids="T{}".format)
 def test_int8_rows_equal_their_dequantized_values(tokens: int) -> None:
     table, routed = experts(4, 256, 128, 64), routing(tokens, 2, 4)
-    values, scale, group_sum = int4.quantize_activation(torch.randn(tokens, 256), group_size=64)
-    rows = Int8Rows(values=values, scale=scale, group_sum=group_sum)
-    x = int4.dequantize_activation(values, scale)
+    rows = int4.quantize_activation(torch.randn(tokens, 256), group_size=64)
+    x = int4.dequantize_activation(rows.values, rows.scale)
     result = fused_moe_int4_int8(rows, routed, table, x, out_dtype=torch.float32)
     assert torch.equal(result, fused_moe_int4(x, routed, table, x))
 

@@ -21,3 +21,21 @@ class RouterConfig:
     block: int
     warps: int
     stages: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductConfig:
+    """Rows of a tile (of h for gate and up, of the output for down), warps and pipeline stages of a grouped product."""
+
+    rows: int
+    warps: int
+    stages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedConfig:
+    """Pairs a tile, and the two grouped products; with int8 activations `gate_up.rows` elements of h share a scale."""
+
+    pair_block: int
+    gate_up: ProductConfig
+    down: ProductConfig

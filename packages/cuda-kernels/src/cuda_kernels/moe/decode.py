@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from cuda_kernels.moe.configs import DecodeConfig
+from cuda_kernels.moe.types import Int4Experts
 from cuda_kernels.primitives import dot_words, has_dependent_launch, quantize_words, wait_for_previous
 
 
@@ -161,17 +162,13 @@ def launch_decode(
     x_scale: torch.Tensor | None,
     weights: torch.Tensor,
     ids: torch.Tensor,
-    experts: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
+    experts: Int4Experts,
     residual: torch.Tensor | None,
     out: torch.Tensor,
     config: DecodeConfig,
 ) -> None:
-    """Fill `out` with the expert products of x: int8 values with `x_scale`, or floats without.
-
-    experts: gate_up, gate_up_scales, down and down_scales.
-    """
-    gate_up_weight, gate_up_scales, down_weight, down_scales = experts
-    count, rows, hidden_groups = gate_up_scales.shape
+    """Fill `out` with the expert products of x: int8 values with `x_scale`, or floats without."""
+    count, rows, hidden_groups = experts.gate_up_scales.shape
     tokens, hidden = out.shape
     width, slots, int8 = rows // 2, ids.shape[1], x_scale is not None
     pdl = has_dependent_launch(out.device)
@@ -194,8 +191,8 @@ def launch_decode(
         p_x=x.view(torch.int32) if int8 else x,
         p_x_scale=x_scale,
         p_ids=ids,
-        p_weight=gate_up_weight.view(torch.int32),
-        p_weight_scale=gate_up_scales,
+        p_weight=experts.gate_up.view(torch.int32),
+        p_weight_scale=experts.gate_up_scales,
         p_h=h.view(torch.int32) if int8 else h,
         p_h_scale=h_scale,
         BLOCK=config.gate_up_block,
@@ -208,8 +205,8 @@ def launch_decode(
         p_h_scale=h_scale,
         p_weights=weights,
         p_ids=ids,
-        p_weight=down_weight.view(torch.int32),
-        p_weight_scale=down_scales,
+        p_weight=experts.down.view(torch.int32),
+        p_weight_scale=experts.down_scales,
         p_residual=residual,
         p_out=out,
         H_BLOCK=config.gate_up_block,

@@ -3,10 +3,10 @@
 import torch
 
 from cuda_kernels.checks import check, check_tensor, checked
-from cuda_kernels.int4 import GROUP_SIZES
+from cuda_kernels.int4 import GROUP_SIZES, Int8Rows
 from cuda_kernels.library import Operator
 from cuda_kernels.moe import reference, routing_op
-from cuda_kernels.moe.types import Int4Experts, Int8Rows, Routing
+from cuda_kernels.moe.types import Int4Experts, Routing
 from cuda_kernels.report import KernelCase
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)

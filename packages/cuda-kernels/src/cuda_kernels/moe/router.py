@@ -184,7 +184,7 @@ def _store_rows(
     tl.store(p_group_sum + o_group, group_sum, mask=m_token)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def route_blocks(
     p_x,
     p_norm,

@@ -3,10 +3,10 @@
 import torch
 
 from cuda_kernels.checks import check, check_tensor, checked
-from cuda_kernels.int4 import GROUP_SIZES
+from cuda_kernels.int4 import GROUP_SIZES, Int8Rows
 from cuda_kernels.library import Operator
 from cuda_kernels.moe import reference
-from cuda_kernels.moe.types import Int8Rows, Routing
+from cuda_kernels.moe.types import Routing
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 

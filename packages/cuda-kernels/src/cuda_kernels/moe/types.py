@@ -1,4 +1,4 @@
-"""Tensors that belong together: a routing, quantized rows, and an int4 expert table."""
+"""Tensors that belong together: a routing, and a table of experts."""
 
 from dataclasses import dataclass
 
@@ -14,18 +14,6 @@ class Routing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Int8Rows:
-    """Hold rows in the int8 activation layout of `cuda_kernels.int4`.
-
-    values: (T, 2, K/2) int8; scale and group_sum: (T, K/group) float32.
-    """
-
-    values: torch.Tensor
-    scale: torch.Tensor
-    group_sum: torch.Tensor
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Int4Experts:
     """Hold an int4 expert table in the weight layout of `cuda_kernels.int4`.
 
@@ -37,3 +25,11 @@ class Int4Experts:
     gate_up_scales: torch.Tensor
     down: torch.Tensor
     down_scales: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseExperts:
+    """Hold an expert table of floats: gate_up (E, 2I, H), gate rows first, and down (E, H, I)."""
+
+    gate_up: torch.Tensor
+    down: torch.Tensor

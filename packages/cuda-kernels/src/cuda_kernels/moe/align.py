@@ -1,0 +1,178 @@
+"""`moe_align_block_size` on the device: a stable counting sort of pairs by expert in three kernels, without the host.
+
+Pairs are cut into chunks. `count` counts the experts of each chunk, `place_experts` turns the counts into the place of
+each chunk's first pair of each expert, `scatter` ranks the pairs inside their chunk and writes them.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from cuda_kernels.primitives import has_dependent_launch, wait_for_previous
+
+CHUNK = 256
+RANK_BLOCK = 32
+EXPERT_BLOCK = 16
+CHUNK_BLOCK = 64
+
+
+@triton.jit
+def _load_experts(p_ids, o_pair, pairs, EXPERTS: tl.constexpr):
+    """Return the experts of pairs, EXPERTS where the id is unknown or there is no pair."""
+    expert = tl.load(p_ids + o_pair, mask=o_pair < pairs, other=-1)
+    return tl.where((expert >= 0) & (expert < EXPERTS), expert, EXPERTS)
+
+
+@triton.jit(do_not_specialize=["pairs", "capacity", "blocks"])
+def count(
+    p_ids,
+    p_counts,
+    p_totals,
+    p_sorted,
+    p_expert,
+    pairs,
+    capacity,
+    blocks,
+    EXPERTS: tl.constexpr,
+    PADDED: tl.constexpr,
+    CHUNK: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Count a chunk's experts, add them to the totals, and fill this program's share of the outputs with padding."""
+    chunk = tl.program_id(0)
+    wait_for_previous(PDL)
+    o_pair = chunk * CHUNK + tl.arange(0, CHUNK)
+    # PADDED > EXPERTS, so unknown ids have a bin of their own.
+    counts = tl.histogram(_load_experts(p_ids, o_pair, pairs, EXPERTS), PADDED)
+    o_expert = tl.arange(0, PADDED)
+    tl.store(p_counts + chunk.to(tl.int64) * EXPERTS + o_expert, counts, mask=o_expert < EXPERTS)
+    tl.atomic_add(p_totals + o_expert, counts, mask=(o_expert < EXPERTS) & (counts > 0), sem="relaxed")
+    for first in range(chunk * CHUNK, capacity, tl.num_programs(0) * CHUNK):
+        o_out = first + tl.arange(0, CHUNK)
+        tl.store(p_sorted + o_out, pairs, mask=o_out < capacity)
+        tl.store(p_expert + o_out, -1, mask=o_out < blocks)
+
+
+@triton.jit(do_not_specialize=["chunks"])
+def place_experts(
+    p_counts,
+    p_totals,
+    p_expert,
+    p_padded,
+    chunks,
+    EXPERTS: tl.constexpr,
+    PADDED: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EXPERT_BLOCK: tl.constexpr,
+    CHUNK_BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Replace the counts of EXPERT_BLOCK experts by places, and name the experts of their blocks."""
+    wait_for_previous(PDL)
+    o_all = tl.arange(0, PADDED)
+    totals = tl.load(p_totals + o_all, mask=o_all < EXPERTS, other=0)
+    blocks = (totals + BLOCK - 1) // BLOCK
+    o_expert = tl.program_id(0) * EXPERT_BLOCK + tl.arange(0, EXPERT_BLOCK)
+    own = tl.sum(tl.where(o_all[None, :] == o_expert[:, None], blocks[None, :], 0), 1)
+    before = tl.sum(tl.where(o_all[None, :] < o_expert[:, None], blocks[None, :], 0), 1)
+    if tl.program_id(0) == 0:
+        tl.store(p_padded, tl.sum(blocks, 0) * BLOCK)
+    for first in range(0, tl.max(own, 0), CHUNK_BLOCK):
+        o_block = first + tl.arange(0, CHUNK_BLOCK)[None, :]
+        p_block = p_expert + before[:, None] + o_block
+        named = tl.broadcast_to(o_expert[:, None], (EXPERT_BLOCK, CHUNK_BLOCK))
+        tl.store(p_block, named, mask=o_block < own[:, None])
+    place = before * BLOCK
+    for first in range(0, chunks, CHUNK_BLOCK):
+        o_chunk = first + tl.arange(0, CHUNK_BLOCK)[:, None]
+        p_tile = p_counts + o_chunk.to(tl.int64) * EXPERTS + o_expert[None, :]
+        m_tile = (o_chunk < chunks) & (o_expert < EXPERTS)[None, :]
+        counts = tl.load(p_tile, mask=m_tile, other=0)
+        tl.store(p_tile, place[None, :] + tl.cumsum(counts, 0) - counts, mask=m_tile)
+        place += tl.sum(counts, 0)
+
+
+@triton.jit(do_not_specialize=["pairs"])
+def scatter(
+    p_ids,
+    p_places,
+    p_sorted,
+    pairs,
+    EXPERTS: tl.constexpr,
+    CHUNK: tl.constexpr,
+    RANK_BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Write the pairs of a chunk to their places."""
+    chunk = tl.program_id(0)
+    o_pair = chunk * CHUNK + tl.arange(0, CHUNK)
+    # The ids are two kernels old.
+    expert = _load_experts(p_ids, o_pair, pairs, EXPERTS)
+    rank = tl.zeros((CHUNK,), tl.int32)
+    for first in range(0, CHUNK, RANK_BLOCK):
+        o_other = chunk * CHUNK + first + tl.arange(0, RANK_BLOCK)
+        other = _load_experts(p_ids, o_other, pairs, EXPERTS)
+        earlier = (other[None, :] == expert[:, None]) & (o_other[None, :] < o_pair[:, None])
+        rank += tl.sum(earlier.to(tl.int32), 1)
+    wait_for_previous(PDL)
+    m_pair = expert < EXPERTS
+    place = tl.load(p_places + chunk.to(tl.int64) * EXPERTS + expert, mask=m_pair, other=0)
+    tl.store(p_sorted + place + rank, o_pair, mask=m_pair)
+
+
+def launch_align(
+    ids: torch.Tensor,
+    block_size: int,
+    num_experts: int,
+    *,
+    sorted_ids: torch.Tensor,
+    expert_ids: torch.Tensor,
+    num_padded: torch.Tensor,
+) -> None:
+    """Fill the three outputs as `moe_align_block_size` says."""
+    pairs = ids.numel()
+    chunks = max(triton.cdiv(pairs, CHUNK), 1)
+    pdl = has_dependent_launch(ids.device)
+    totals = torch.zeros(num_experts, dtype=torch.int32, device=ids.device)
+    places = ids.new_empty((chunks, num_experts))
+    padded = triton.next_power_of_2(num_experts + 1)
+    count[(chunks,)](
+        p_ids=ids,
+        p_counts=places,
+        p_totals=totals,
+        p_sorted=sorted_ids,
+        p_expert=expert_ids,
+        pairs=pairs,
+        capacity=sorted_ids.numel(),
+        blocks=expert_ids.numel(),
+        EXPERTS=num_experts,
+        PADDED=padded,
+        CHUNK=CHUNK,
+        PDL=pdl,
+        launch_pdl=pdl,
+    )
+    place_experts[(triton.cdiv(num_experts, EXPERT_BLOCK),)](
+        p_counts=places,
+        p_totals=totals,
+        p_expert=expert_ids,
+        p_padded=num_padded,
+        chunks=chunks,
+        EXPERTS=num_experts,
+        PADDED=padded,
+        BLOCK=block_size,
+        EXPERT_BLOCK=EXPERT_BLOCK,
+        CHUNK_BLOCK=CHUNK_BLOCK,
+        PDL=pdl,
+        launch_pdl=pdl,
+    )
+    scatter[(chunks,)](
+        p_ids=ids,
+        p_places=places,
+        p_sorted=sorted_ids,
+        pairs=pairs,
+        EXPERTS=num_experts,
+        CHUNK=CHUNK,
+        RANK_BLOCK=RANK_BLOCK,
+        PDL=pdl,
+        launch_pdl=pdl,
+    )

@@ -1,0 +1,230 @@
+"""Expert products of many tokens on the tensor cores: pairs sorted by expert, weights the left operand, pairs the right.
+
+`gate_up_blocks` multiplies a block of pairs of one expert with gate and up rows in one tile and applies SwiGLU;
+`down_blocks` multiplies h with rows of the down projection and scales by the router's weight; `combine` adds the slots of
+a token in order. Weights are int4, taken apart in registers, or dense. Activations are int8, with one scale a step of
+the product, or floats.
+"""
+
+import triton
+import triton.language as tl
+
+from cuda_kernels.primitives import dequantize_packed, split_nibbles, wait_for_previous
+
+_MAGIC_BITS = tl.constexpr(0x4B400000)  # 1.5 · 2²³ as float32: added to an integer below 2²², it makes a float
+_MAGIC = tl.constexpr(12582912.0)
+
+
+@triton.jit
+def _multiply(
+    p_weight,
+    p_weight_scale,
+    row,
+    p_x,
+    p_x_scale,
+    o_x,
+    o_x_scale,
+    m_x,
+    K: tl.constexpr,
+    GROUP: tl.constexpr,
+    STEP: tl.constexpr,
+    KIND: tl.constexpr,
+    DTYPE: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Return (R, B) float32: rows `row` (R,) of a weight of K columns times activations at o_x (B,), STEP a time.
+
+    KIND is "int8" (int4 weights, int8 planes scaled every STEP columns), "int4" (int4 weights, DTYPE activations) or
+    "dense". STEP divides the weight's group.
+    """
+    R: tl.constexpr = row.shape[0]
+    B: tl.constexpr = o_x.shape[0]
+    acc = tl.zeros((R, B), tl.float32)
+    o_step = tl.arange(0, STEP)
+    o_half = tl.arange(0, STEP // 2)
+    for step in tl.range(0, K // STEP, num_stages=STAGES):
+        if KIND == "int8":
+            packed = tl.load(p_weight + row[:, None] * (K // 2) + step * (STEP // 2) + o_half[None, :])
+            p_even = p_x + o_x[None, :] + step * (STEP // 2) + o_half[:, None]
+            x_even = tl.load(p_even, mask=m_x[None, :], other=0)
+            x_odd = tl.load(p_even + K // 2, mask=m_x[None, :], other=0)
+            even, odd = split_nibbles(packed)
+            products = tl.dot(even, x_even, out_dtype=tl.int32)
+            products = tl.dot(odd, x_odd, products, out_dtype=tl.int32)
+            x_scale = tl.load(p_x_scale + o_x_scale + step, mask=m_x, other=0.0) * 0.0625
+            scale = tl.load(p_weight_scale + row * (K // GROUP) + step * STEP // GROUP).to(tl.float32)
+            # An integer becomes a float by two full-rate instructions; a conversion has a quarter of the rate.
+            shifted = (products + _MAGIC_BITS).to(tl.float32, bitcast=True)
+            acc += (shifted * x_scale[None, :] - _MAGIC * x_scale[None, :]) * scale[:, None]
+        else:
+            x = tl.load(p_x + o_x[None, :] + step * STEP + o_step[:, None], mask=m_x[None, :], other=0.0)
+            if KIND == "int4":
+                packed = tl.load(p_weight + row[:, None] * (K // 2) + step * (STEP // 2) + o_half[None, :])
+                scale = tl.load(p_weight_scale + row * (K // GROUP) + step * STEP // GROUP)
+                weight = dequantize_packed(packed, scale, DTYPE)
+            else:
+                weight = tl.load(p_weight + row[:, None] * K + step * STEP + o_step[None, :])
+            acc = tl.dot(weight, x, acc, input_precision="tf32x3")
+    return acc
+
+
+@triton.jit(do_not_specialize=["pairs"])
+def gate_up_blocks(
+    p_x,
+    p_x_scale,
+    p_weight,
+    p_weight_scale,
+    p_sorted,
+    p_expert,
+    p_padded,
+    p_h,
+    p_h_scale,
+    pairs,
+    SLOTS: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    WIDTH: tl.constexpr,
+    GROUP: tl.constexpr,
+    STEP: tl.constexpr,
+    KIND: tl.constexpr,
+    PAIR_BLOCK: tl.constexpr,
+    ROW_BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Compute ROW_BLOCK elements of h of PAIR_BLOCK pairs; int8 h is quantized over these elements."""
+    block = tl.program_id(0) // (WIDTH // ROW_BLOCK)
+    first = tl.program_id(0) % (WIDTH // ROW_BLOCK) * ROW_BLOCK
+    wait_for_previous(PDL)
+    if block * PAIR_BLOCK >= tl.load(p_padded):
+        return
+    expert = tl.load(p_expert + block).to(tl.int64)
+    pair = tl.load(p_sorted + block * PAIR_BLOCK + tl.arange(0, PAIR_BLOCK))
+    m_pair = pair < pairs
+    token = tl.where(m_pair, pair // SLOTS, 0).to(tl.int64)
+
+    # Even elements of h before odd ones where h is stored in planes; gate and up alternate every eight rows, which one
+    # thread holds together.
+    o_tile = tl.arange(0, 2 * ROW_BLOCK)
+    o_element = o_tile // 16 * 8 + o_tile % 8
+    if KIND == "int8":
+        o_element = o_element % (ROW_BLOCK // 2) * 2 + o_element // (ROW_BLOCK // 2)
+    row = expert * (2 * WIDTH) + o_tile // 8 % 2 * WIDTH + first + o_element
+    products = _multiply(
+        p_weight,
+        p_weight_scale,
+        row,
+        p_x,
+        p_x_scale,
+        token * HIDDEN,
+        token * (HIDDEN // GROUP),
+        m_pair,
+        HIDDEN,
+        GROUP,
+        STEP,
+        KIND,
+        p_x.dtype.element_ty,
+        STAGES,
+    )
+    halves = tl.permute(tl.reshape(products, (ROW_BLOCK // 8, 2, 8, PAIR_BLOCK)), (0, 2, 3, 1))
+    gate, up = tl.split(halves)
+    h = tl.reshape(gate * tl.sigmoid(gate) * up, (ROW_BLOCK, PAIR_BLOCK))
+
+    o_h = tl.arange(0, ROW_BLOCK)
+    row_h = pair.to(tl.int64) * WIDTH
+    if KIND == "int8":
+        largest = tl.maximum(tl.max(tl.abs(h), 0), 1e-30)
+        shifted = h * (127.0 / largest)[None, :] + _MAGIC
+        values = (shifted.to(tl.int32, bitcast=True) & 0xFF).to(tl.int8)
+        o_plane = o_h // (ROW_BLOCK // 2) * (WIDTH // 2) + first // 2 + o_h % (ROW_BLOCK // 2)
+        tl.store(p_h + row_h[None, :] + o_plane[:, None], values, mask=m_pair[None, :])
+        o_scale = pair.to(tl.int64) * (WIDTH // ROW_BLOCK) + first // ROW_BLOCK
+        tl.store(p_h_scale + o_scale, largest / 127.0, mask=m_pair)
+    else:
+        tl.store(p_h + row_h[None, :] + first + o_h[:, None], h.to(p_h.dtype.element_ty), mask=m_pair[None, :])
+
+
+@triton.jit(do_not_specialize=["pairs"])
+def down_blocks(
+    p_h,
+    p_h_scale,
+    p_weight,
+    p_weight_scale,
+    p_sorted,
+    p_expert,
+    p_padded,
+    p_weights,
+    p_y,
+    pairs,
+    HIDDEN: tl.constexpr,
+    WIDTH: tl.constexpr,
+    GROUP: tl.constexpr,
+    STEP: tl.constexpr,
+    KIND: tl.constexpr,
+    PAIR_BLOCK: tl.constexpr,
+    ROW_BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Compute ROW_BLOCK outputs of PAIR_BLOCK pairs, times the router's weight of the pair."""
+    BLOCKS: tl.constexpr = (HIDDEN + ROW_BLOCK - 1) // ROW_BLOCK
+    block = tl.program_id(0) // BLOCKS
+    first = tl.program_id(0) % BLOCKS * ROW_BLOCK
+    # The routing is two kernels old.
+    if block * PAIR_BLOCK >= tl.load(p_padded):
+        return
+    expert = tl.load(p_expert + block).to(tl.int64)
+    pair = tl.load(p_sorted + block * PAIR_BLOCK + tl.arange(0, PAIR_BLOCK))
+    m_pair = pair < pairs
+    routed = tl.load(p_weights + pair, mask=m_pair, other=0.0)
+    wait_for_previous(PDL)
+    o_row = first + tl.arange(0, ROW_BLOCK)
+    # Rows past the end repeat the last one and are not stored.
+    row = expert * HIDDEN + tl.minimum(o_row, HIDDEN - 1)
+    source = tl.where(m_pair, pair, 0).to(tl.int64)
+    products = _multiply(
+        p_weight,
+        p_weight_scale,
+        row,
+        p_h,
+        p_h_scale,
+        source * WIDTH,
+        source * (WIDTH // STEP),
+        m_pair,
+        WIDTH,
+        GROUP,
+        STEP,
+        KIND,
+        p_h.dtype.element_ty,
+        STAGES,
+    )
+    p_tile = p_y + source[None, :] * HIDDEN + o_row[:, None]
+    result = (products * routed[None, :]).to(p_y.dtype.element_ty)
+    tl.store(p_tile, result, mask=m_pair[None, :] & (o_row < HIDDEN)[:, None])
+
+
+@triton.jit
+def combine(
+    p_y,
+    p_ids,
+    p_residual,
+    p_out,
+    EXPERTS: tl.constexpr,
+    SLOTS: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Add the rows of one token's slots whose expert is known, and the residual."""
+    BLOCKS: tl.constexpr = (HIDDEN + BLOCK - 1) // BLOCK
+    token = (tl.program_id(0) // BLOCKS).to(tl.int64)
+    column = tl.program_id(0) % BLOCKS * BLOCK + tl.arange(0, BLOCK)
+    m_column = column < HIDDEN
+    wait_for_previous(PDL)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for slot in tl.static_range(SLOTS):
+        expert = tl.load(p_ids + token * SLOTS + slot)
+        known = m_column & (expert >= 0) & (expert < EXPERTS)
+        total += tl.load(p_y + (token * SLOTS + slot) * HIDDEN + column, mask=known, other=0.0).to(tl.float32)
+    if p_residual is not None:
+        total += tl.load(p_residual + token * HIDDEN + column, mask=m_column, other=0.0).to(tl.float32)
+    tl.store(p_out + token * HIDDEN + column, total.to(p_out.dtype.element_ty), mask=m_column)
