@@ -1,13 +1,15 @@
 """Operators of the attention family: declarations and public functions."""
 
+from typing import Any
+
 import torch
 
-from cuda_kernels.attention import reference
+from cuda_kernels.attention import decode, prefill, reference
+from cuda_kernels.attention.cases import COMPILE_CASES
 from cuda_kernels.attention.sizes import Sizes, sizes_of
 from cuda_kernels.checks import check, check_tensor, checked
 from cuda_kernels.int4 import GROUP_SIZES
 from cuda_kernels.library import Operator
-from cuda_kernels.report import KernelCase
 
 
 def _decode_sizes(
@@ -85,26 +87,55 @@ def _fake_prefill(
     return qkv.new_empty(sizes.rows, sizes.query_heads * sizes.head_size)
 
 
+def _check_head_size(operator: str, sizes: Sizes) -> None:
+    size = sizes.head_size
+    check(
+        16 <= size <= 256 and size & (size - 1) == 0, operator, "k_cache", "D a power of two, 16 … 256", f"D = {size}"
+    )
+
+
+def _cuda_decode(*args: Any, out: torch.Tensor) -> None:
+    sizes = _decode_sizes("attention_decode", *args[:8])
+    _check_head_size("attention_decode", sizes)
+    decode.attention_decode(*args, sizes=sizes, out=out)
+
+
+def _cuda_decode_int8(*args: Any, values: torch.Tensor, scale: torch.Tensor, group_sum: torch.Tensor) -> None:
+    sizes = _decode_sizes("attention_decode_int8", *args[:8])
+    _check_head_size("attention_decode_int8", sizes)
+    outputs = {"out": values, "scale": scale, "group_sum": group_sum}
+    decode.attention_decode(*args[:9], sizes=sizes, group_size=args[9], **outputs)
+
+
+def _cuda_prefill(*args: Any, out: torch.Tensor) -> None:
+    sizes = sizes_of("attention_prefill", *args[:6])
+    _check_head_size("attention_prefill", sizes)
+    prefill.attention_prefill(*args, sizes=sizes, out=out)
+
+
 _STATE = "Tensor qkv, Tensor q_norm, Tensor k_norm, Tensor rope, Tensor(a!) k_cache, Tensor(b!) v_cache"
 _BATCH = "Tensor positions, Tensor slots, float eps"
-
-COMPILE_CASES: tuple[KernelCase, ...] = ()
 
 OPERATORS = (
     Operator(
         schema=f"attention_decode({_STATE}, {_BATCH}) -> Tensor",
         reference=checked(_fake_decode, reference.attention_decode),
         fake=_fake_decode,
+        cuda=_cuda_decode,
     ),
     Operator(
         schema=f"attention_decode_int8({_STATE}, {_BATCH}, int group_size)"
         " -> (Tensor values, Tensor scale, Tensor group_sum)",
         reference=checked(_fake_decode_int8, reference.attention_decode_int8),
         fake=_fake_decode_int8,
+        cuda=_cuda_decode_int8,
     ),
     Operator(
         schema=f"attention_prefill({_STATE}, Tensor start, Tensor slot, float eps) -> Tensor",
         reference=checked(_fake_prefill, reference.attention_prefill),
         fake=_fake_prefill,
+        cuda=_cuda_prefill,
     ),
 )
+
+__all__ = ["COMPILE_CASES", "OPERATORS"]

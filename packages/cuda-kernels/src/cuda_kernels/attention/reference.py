@@ -72,7 +72,7 @@ def attention_prefill(
     slot: torch.Tensor,
     eps: float,
 ) -> torch.Tensor:
-    """Write the rows' keys and values at positions start … of the slot, and attend causally, earlier chunks included."""
+    """Write keys and values at positions start … of the slot, and attend causally, earlier chunks included."""
     rows, width = qkv.shape[0], qkv.shape[1] // 2 - k_cache.shape[1] * k_cache.shape[3]
     if int(slot) == -1 or rows == 0:
         return qkv.new_zeros(rows, width)

@@ -1,11 +1,13 @@
 """Operators of the sampling family: declarations and public functions."""
 
+from typing import Any
+
 import torch
 
 from cuda_kernels.checks import check, check_tensor, checked
 from cuda_kernels.library import Operator
-from cuda_kernels.report import KernelCase
-from cuda_kernels.sampling import reference
+from cuda_kernels.sampling import history, reference, sample
+from cuda_kernels.sampling.cases import COMPILE_CASES
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -53,7 +55,17 @@ def _fake_mark_prompt(tokens: torch.Tensor, start: torch.Tensor, slot: torch.Ten
     check_tensor(name, "history", history, shape=("S", "V"), dtype=torch.int32, device=tokens.device)
 
 
-COMPILE_CASES: tuple[KernelCase, ...] = ()
+def _cuda_sample_tokens(*args: Any, out: torch.Tensor) -> None:
+    _fake_sample_tokens(*args)
+    sample.sample_tokens(*args, out=out)
+
+
+def _cuda_mark_prompt(*args: torch.Tensor) -> None:
+    _fake_mark_prompt(*args)
+    history.mark_prompt(*args)
+
+
+__all__ = ["COMPILE_CASES", "OPERATORS"]
 
 OPERATORS = (
     Operator(
@@ -62,10 +74,12 @@ OPERATORS = (
         "Tensor positions, Tensor slots, Tensor(a!) history, int vocab_size) -> Tensor",
         reference=checked(_fake_sample_tokens, reference.sample_tokens),
         fake=_fake_sample_tokens,
+        cuda=_cuda_sample_tokens,
     ),
     Operator(
         schema="mark_prompt(Tensor tokens, Tensor start, Tensor slot, Tensor(a!) history) -> ()",
         reference=checked(_fake_mark_prompt, reference.mark_prompt),
         fake=_fake_mark_prompt,
+        cuda=_cuda_mark_prompt,
     ),
 )

@@ -1,0 +1,247 @@
+"""Decode attention: the keys of a row split over programs, each with its running maximum, then combined.
+
+The grid is static (it follows the capacity of the cache), the work is not: the live keys of a row, known on the device
+alone, are dealt out evenly, and a program without keys returns. Two kernels, so that what the first reads before its
+wait (keys and values of earlier steps) was written at least two kernels back, however steps follow one another.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
+import torch
+import triton
+import triton.language as tl
+
+from cuda_kernels.attention.configs import decode_config
+from cuda_kernels.attention.rotary import load_rotated
+from cuda_kernels.attention.sizes import Sizes
+from cuda_kernels.primitives import has_dependent_launch, store_quantized, wait_for_previous
+
+_LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def _row_of_cache(p_positions, p_slots, row, slots, context):
+    """Return (position, slot, whether the row is a real one); a padded row counts as position 0 of slot 0."""
+    position, slot = tl.load(p_positions + row), tl.load(p_slots + row)
+    valid = (slot >= 0) & (slot < slots) & (position >= 0) & (position < context)
+    return tl.where(valid, position, 0).to(tl.int32), tl.where(valid, slot, 0), valid
+
+
+@triton.jit
+def _keys_per_split(position, SPLITS: tl.constexpr, BLOCK_N: tl.constexpr):
+    return tl.cdiv(tl.cdiv(position, SPLITS), BLOCK_N) * BLOCK_N
+
+
+@triton.jit
+def attention_split_kernel(
+    p_qkv,
+    p_q_norm,
+    p_k_norm,
+    p_rope,
+    p_k_cache,
+    p_v_cache,
+    p_positions,
+    p_slots,
+    p_acc,
+    p_max,
+    p_sum,
+    eps,
+    slots,
+    context,
+    Q: tl.constexpr,
+    G: tl.constexpr,
+    D: tl.constexpr,
+    ROTARY: tl.constexpr,
+    SPLITS: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_H: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Attend with the query heads of one key-value head to one split of the keys; program (split, head, row).
+
+    Leaves the unnormalized sum of values in p_acc (B, SPLITS, Q, D), its maximum (of log2) and sum in p_max and p_sum
+    (B, SPLITS, Q). Split 0 also writes the row's own key and value to the cache and starts its sums with them.
+    """
+    split, head, row = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    P: tl.constexpr = Q // G
+    WIDTH: tl.constexpr = (2 * Q + 2 * G) * D
+    position, slot, valid = _row_of_cache(p_positions, p_slots, row, slots, context)
+    chunk = _keys_per_split(position, SPLITS, BLOCK_N)
+    begin = split * chunk
+    end = tl.minimum(begin + chunk, position)
+    if (valid == 0) | ((begin >= end) & (split > 0)):
+        wait_for_previous(PDL)
+        return
+
+    o_d, o_n, o_h = tl.arange(0, D), tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_H)
+    base = (slot * G + head) * context * D
+    o_tile = base + (begin + o_n).to(tl.int64)[:, None] * D + o_d[None, :]
+    m_n = begin + o_n < end
+    k = tl.load(p_k_cache + o_tile, mask=m_n[:, None], other=0.0)
+    v = tl.load(p_v_cache + o_tile, mask=m_n[:, None], other=0.0)
+    wait_for_previous(PDL)
+
+    p_row = p_qkv + row * WIDTH
+    p_angles = p_rope + position * ROTARY + tl.zeros((1, 1), tl.int32)
+    m_h = o_h < P
+    p_heads = p_row + ((head * P + o_h) * 2 * D)[:, None]
+    q = load_rotated(p_heads, p_q_norm, p_angles, m_h[:, None], eps, D, ROTARY)
+    q = (q * (_LOG2_E / tl.sqrt(D * 1.0))).to(k.dtype)
+
+    top = tl.full((BLOCK_H,), float("-inf"), tl.float32)
+    total = tl.zeros((BLOCK_H,), tl.float32)
+    acc = tl.zeros((BLOCK_H, D), tl.float32)
+    if split == 0:
+        p_key = p_row + (2 * Q + head) * D + tl.zeros((1, 1), tl.int32)
+        m_key = tl.full((1, 1), 1, tl.int1)
+        key = load_rotated(p_key, p_k_norm, p_angles, m_key, eps, D, ROTARY).to(k.dtype)
+        value = tl.load(p_row + (2 * Q + G + head) * D + o_d[None, :])
+        o_new = base + position.to(tl.int64) * D + o_d[None, :]
+        tl.store(p_k_cache + o_new, key)
+        tl.store(p_v_cache + o_new, value)
+        top = tl.sum(q.to(tl.float32) * key.to(tl.float32), 1)
+        total += 1.0
+        acc += value.to(tl.float32)
+
+    for first in range(begin, end, BLOCK_N):
+        s = tl.dot(q, tl.trans(k), input_precision="ieee")
+        s = tl.where((first + o_n < end)[None, :], s, float("-inf"))
+        k = tl.load(p_k_cache + o_tile + BLOCK_N * D, mask=(first + BLOCK_N + o_n < end)[:, None], other=0.0)
+        higher = tl.maximum(top, tl.max(s, 1))
+        p = tl.exp2(s - higher[:, None])
+        shrink = tl.exp2(top - higher)
+        total = total * shrink + tl.sum(p, 1)
+        acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision="ieee")
+        o_tile += BLOCK_N * D
+        v = tl.load(p_v_cache + o_tile, mask=(first + BLOCK_N + o_n < end)[:, None], other=0.0)
+        top = higher
+
+    o_head = (row * SPLITS + split) * Q + head * P + o_h
+    tl.store(p_max + o_head, top, mask=m_h)
+    tl.store(p_sum + o_head, total, mask=m_h)
+    tl.store(p_acc + o_head[:, None] * D + o_d[None, :], acc, mask=m_h[:, None])
+
+
+@triton.jit
+def attention_combine_kernel(
+    p_qkv,
+    p_positions,
+    p_slots,
+    p_acc,
+    p_max,
+    p_sum,
+    p_out,
+    p_scale,
+    p_group_sum,
+    slots,
+    context,
+    Q: tl.constexpr,
+    G: tl.constexpr,
+    D: tl.constexpr,
+    SPLITS: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    GROUP: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Join the splits of COLUMNS columns of a row and multiply by the output gate; program (columns, row).
+
+    GROUP 0: p_out is (B, Q·D) of qkv's dtype, p_scale and p_group_sum are unused. Otherwise the result is quantized
+    in groups of GROUP, p_out being an int32 view of the values.
+    """
+    first, row = tl.program_id(0) * COLUMNS, tl.program_id(1).to(tl.int64)
+    position, _, valid = _row_of_cache(p_positions, p_slots, row, slots, context)
+    chunk = _keys_per_split(position, SPLITS, BLOCK_N)
+    o_c = first + tl.arange(0, COLUMNS)
+    o_head = o_c // D
+    # The projection was written before the first kernel, so it may be read before the wait for that kernel.
+    gate = tl.load(p_qkv + row * ((2 * Q + 2 * G) * D) + o_head * 2 * D + D + o_c % D).to(tl.float32)
+    o_s = tl.arange(0, SPLITS)[:, None]
+    m_s = ((o_s == 0) | (o_s * chunk < position)) & valid
+    wait_for_previous(PDL)
+    o_part = (row * SPLITS + o_s) * Q + o_head[None, :]
+    top = tl.load(p_max + o_part, mask=m_s, other=float("-inf"))
+    total = tl.load(p_sum + o_part, mask=m_s, other=0.0)
+    acc = tl.load(p_acc + o_part * D + (o_c % D)[None, :], mask=m_s, other=0.0)
+    weight = tl.where(m_s, tl.exp2(top - tl.max(top, 0)[None, :]), 0.0)
+    out = tl.sum(acc * weight, 0) / tl.sum(total * weight, 0) * tl.sigmoid(gate)
+    out = tl.where(valid, out, 0.0)
+    if GROUP == 0:
+        tl.store(p_out + row * (Q * D) + o_c, out.to(p_out.dtype.element_ty))
+    else:
+        words = tl.reshape(out, (COLUMNS // 8, 8))
+        store_quantized(words, p_out, p_scale, p_group_sum, row, first // 8, Q * D // 8, COLUMNS // 8, GROUP // 8)
+
+
+def attention_decode(
+    qkv: torch.Tensor,
+    q_norm: torch.Tensor,
+    k_norm: torch.Tensor,
+    rope: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    positions: torch.Tensor,
+    slots: torch.Tensor,
+    eps: float,
+    *,
+    sizes: Sizes,
+    out: torch.Tensor,
+    scale: torch.Tensor | None = None,
+    group_sum: torch.Tensor | None = None,
+    group_size: int = 0,
+) -> None:
+    """Launch both kernels; `out` is (B, Hq·D), or with a `group_size` the int8 values beside the other two."""
+    if sizes.rows == 0:
+        return
+    config = decode_config(sizes)
+    pdl = has_dependent_launch(qkv.device)
+    acc = qkv.new_empty((sizes.rows, config.splits, sizes.query_heads, sizes.head_size), dtype=torch.float32)
+    top = torch.empty_like(acc[..., 0])
+    total = torch.empty_like(top)
+    shape = {"Q": sizes.query_heads, "G": sizes.kv_heads, "D": sizes.head_size}
+    attention_split_kernel[(config.splits, sizes.kv_heads, sizes.rows)](
+        p_qkv=qkv,
+        p_q_norm=q_norm,
+        p_k_norm=k_norm,
+        p_rope=rope,
+        p_k_cache=k_cache,
+        p_v_cache=v_cache,
+        p_positions=positions,
+        p_slots=slots,
+        p_acc=acc,
+        p_max=top,
+        p_sum=total,
+        eps=eps,
+        slots=sizes.slots,
+        context=sizes.context,
+        ROTARY=sizes.rotary,
+        SPLITS=config.splits,
+        BLOCK_N=config.block_keys,
+        BLOCK_H=config.block_heads,
+        PDL=pdl,
+        num_warps=config.warps,
+        launch_pdl=pdl,
+        **shape,
+    )
+    columns = group_size or config.columns
+    attention_combine_kernel[(sizes.query_heads * sizes.head_size // columns, sizes.rows)](
+        p_qkv=qkv,
+        p_positions=positions,
+        p_slots=slots,
+        p_acc=acc,
+        p_max=top,
+        p_sum=total,
+        p_out=out.view(torch.int32) if group_size else out,
+        p_scale=scale,
+        p_group_sum=group_sum,
+        slots=sizes.slots,
+        context=sizes.context,
+        SPLITS=config.splits,
+        BLOCK_N=config.block_keys,
+        COLUMNS=columns,
+        GROUP=group_size,
+        PDL=pdl,
+        num_warps=config.combine_warps,
+        launch_pdl=pdl,
+        **shape,
+    )

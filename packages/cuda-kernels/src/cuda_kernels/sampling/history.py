@@ -1,0 +1,60 @@
+"""Kernel that marks the tokens of a prompt in the history of its slot."""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
+import torch
+import triton
+import triton.language as tl
+
+BLOCK_VOCABULARY = 2048
+BLOCK_TOKENS = 1024
+
+
+@triton.jit
+def mark_prompt_kernel(
+    p_tokens,
+    p_start,
+    p_slot,
+    p_history,
+    tokens,
+    slots,
+    vocabulary,
+    BLOCK_V: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+):
+    """Clear (where start is 0) and mark BLOCK_V entries of the slot's row; program (entries).
+
+    Each program looks at all tokens and marks its own, so that clearing and marking need no second launch.
+    """
+    slot = tl.load(p_slot)
+    if (slot < 0) | (slot >= slots):
+        return
+    first = tl.program_id(0) * BLOCK_V
+    last = tl.minimum(first + BLOCK_V, vocabulary)
+    p_row = p_history + slot * vocabulary
+    if tl.load(p_start) == 0:
+        o_v = first + tl.arange(0, BLOCK_V)
+        tl.store(p_row + o_v, tl.zeros((BLOCK_V,), tl.int32), mask=o_v < last)
+        tl.debug_barrier()
+    for block in range(0, tokens, BLOCK_T):
+        o_t = block + tl.arange(0, BLOCK_T)
+        token = tl.load(p_tokens + o_t, mask=o_t < tokens, other=-1)
+        mine = (token >= first) & (token < last)
+        tl.atomic_or(p_row + tl.where(mine, token, first), 1, mask=mine)
+
+
+def mark_prompt(tokens: torch.Tensor, start: torch.Tensor, slot: torch.Tensor, history: torch.Tensor) -> None:
+    """Launch the kernel; a token outside the vocabulary is not marked."""
+    slots, vocabulary = history.shape
+    mark_prompt_kernel[(triton.cdiv(vocabulary, BLOCK_VOCABULARY),)](
+        p_tokens=tokens,
+        p_start=start,
+        p_slot=slot,
+        p_history=history,
+        tokens=tokens.shape[0],
+        slots=slots,
+        vocabulary=vocabulary,
+        BLOCK_V=BLOCK_VOCABULARY,
+        BLOCK_T=BLOCK_TOKENS,
+        num_warps=4,
+    )
