@@ -24,7 +24,7 @@ def dequantize_weight_kernel(
     tl.store(p_out + o_n[:, None] * K + group * GROUP + tl.arange(0, GROUP)[None, :], weight, mask=m_n)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T"])
 def dequantize_rows_kernel(
     p_values, p_scale, p_out, T, K: tl.constexpr, GROUP: tl.constexpr, BLOCK_T: tl.constexpr, PDL: tl.constexpr
 ):

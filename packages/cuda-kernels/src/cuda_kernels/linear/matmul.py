@@ -12,7 +12,7 @@ import triton.language as tl
 from cuda_kernels.primitives import dequantize_packed, split_nibbles, wait_for_previous
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T"])
 def matmul_int8_kernel(
     p_values,
     p_scale,
@@ -47,7 +47,7 @@ def matmul_int8_kernel(
     _store_tile(acc, p_residual, p_out, o_n, o_t, T, N)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T"])
 def matmul_kernel(
     p_x,
     p_weight,

@@ -60,7 +60,7 @@ def multiply_rows(
     return acc
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def matvec_int8_kernel(
     p_values,
     p_scale,
@@ -90,7 +90,7 @@ def matvec_int8_kernel(
     store_rows(acc, p_residual, p_out, o_n, m_n, rows, N, ROWS)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def matvec_kernel(
     p_x,
     p_weight,

@@ -25,7 +25,7 @@ def rms_norm_kernel(
     tl.store(p_out + row * D + o_x, out.to(p_out.dtype.element_ty), mask=m_x)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["runs"])
 def rms_norm_gated_kernel(
     p_x,
     p_gate,
