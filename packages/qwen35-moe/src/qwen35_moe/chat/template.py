@@ -10,11 +10,13 @@ import jinja2
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from qwen35_moe.errors import Qwen35MoeError
+
 Message = Mapping[str, Any]
 """``role`` and ``content``, and where they apply ``reasoning_content`` and ``tool_calls``."""
 
 
-class ChatTemplateError(ValueError):
+class ChatTemplateError(Qwen35MoeError):
     """A chat template that cannot be read, or that refuses a conversation."""
 
 

@@ -1,0 +1,113 @@
+"""Which model a command means: a program folder, a checkpoint folder, or the tiny checkpoint that ships."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qwen35_moe.errors import CheckpointError, EngineError
+
+if TYPE_CHECKING:
+    from qwen35_moe.exporter import ExportOptions, OnProgress
+
+PROGRAM = "program.json"
+CONFIG = "config.json"
+
+
+def default_model() -> Path:
+    """Return the tiny checkpoint. Raises CheckpointError, saying how to get it, where it is not installed."""
+    try:
+        from qwen35_tiny import checkpoint_path
+    except ModuleNotFoundError as error:
+        if error.name != "qwen35_tiny":
+            raise
+        raise CheckpointError(
+            "no MODEL given, and the tiny model that ships with the project is not installed: "
+            "pip install 'qwen35-moe[tiny]', or name a program folder or a checkpoint folder"
+        ) from None
+    return checkpoint_path()
+
+
+def model_folder(model: Path | None) -> Path:
+    """Return the folder of a program or checkpoint. Raises EngineError where it is neither."""
+    folder = model or default_model()
+    if not folder.exists():
+        raise EngineError(f"{folder}: there is no such folder")
+    if not folder.is_dir():
+        raise EngineError(f"{folder}: expected a folder, got a file")
+    if not (folder / PROGRAM).is_file() and not (folder / CONFIG).is_file():
+        raise EngineError(f"{folder}: neither a program ({PROGRAM}) nor a checkpoint ({CONFIG})")
+    return folder
+
+
+def is_program(folder: Path) -> bool:
+    """Return whether the folder holds a program, as opposed to a checkpoint."""
+    return (folder / PROGRAM).is_file()
+
+
+def program_folder(model: Path | None, device: str) -> Path:
+    """Return the program folder to run on a device; a checkpoint is exported into the cache first."""
+    folder = model_folder(model)
+    if is_program(folder):
+        return folder
+    from qwen35_moe.cache import cached_program
+
+    with export_progress(f"exporting {folder}") as (report, wait):
+        return cached_program(folder, default_options(folder, device), on_progress=report, on_wait=wait)
+
+
+def resolve_device(device: str) -> str:
+    """Return the device that ``auto`` stands for: the first GPU, or else the CPU."""
+    if device != "auto":
+        return device
+    import torch
+
+    return "cuda:0" if torch.cuda.is_available() else "cpu"
+
+
+def default_options(folder: Path, device: str) -> "ExportOptions":
+    """Return how a checkpoint is exported on the fly: int4, for the device, with at most 4,096 tokens of context."""
+    from qwen35_moe.config import read_config
+    from qwen35_moe.exporter import ExportOptions
+
+    context = min(ExportOptions().max_context, read_config(folder).max_position_embeddings)
+    return ExportOptions(max_context=context, device=resolve_device(device))
+
+
+def describe_memory(folder: Path, device: str) -> str:
+    """Return what a program will occupy on its device, in one line; nothing is loaded for it."""
+    from device_core import Device, read_program
+
+    from qwen35_moe.engine import ProgramInfo
+    from qwen35_moe.memory import nbytes_free, plan_memory
+
+    program = read_program(folder)
+    target = ProgramInfo.of(program, folder).device if device == "auto" else Device.parse(device)
+    return str(plan_memory(program, target, nbytes_free=nbytes_free(target)))
+
+
+@contextmanager
+def export_progress(title: str) -> "Iterator[tuple[OnProgress, Callable[[], None]]]":
+    """Show the stages of an export on stderr; gives what `export_checkpoint` reports to, and what tells a wait."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        tasks: dict[str, int] = {}
+
+        def report(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = progress.add_task(f"{title}: {stage}", total=total)
+            progress.update(tasks[stage], completed=done, total=total)
+
+        def wait() -> None:
+            progress.add_task(f"{title}: waiting for another process", total=None)
+
+        yield report, wait
