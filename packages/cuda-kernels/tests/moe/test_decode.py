@@ -4,11 +4,10 @@ from dataclasses import astuple
 
 import pytest
 import torch
-
 from cuda_kernels import int4
 from cuda_kernels.moe import reference
 from cuda_kernels.moe.configs import DecodeConfig
-from cuda_kernels.moe.decode import launch_decode
+from cuda_kernels.moe.launch import launch_decode
 from cuda_kernels.moe.types import Int4Experts
 from cuda_kernels.testing import assert_close, poisoned, random_int4
 

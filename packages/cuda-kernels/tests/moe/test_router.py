@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-
 from cuda_kernels import int4
 from cuda_kernels.moe import reference
 from cuda_kernels.moe.configs import RouterConfig
-from cuda_kernels.moe.router import NormInt8, launch_router
+from cuda_kernels.moe.routing_launch import NormInt8, launch_router
 from cuda_kernels.testing import assert_close, poisoned
 
 ROWWISE = RouterConfig(rowwise=True, block=2, warps=1)

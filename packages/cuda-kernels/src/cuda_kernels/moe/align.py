@@ -4,16 +4,12 @@ Pairs are cut into chunks. `count` counts the experts of each chunk, `place_expe
 each chunk's first pair of each expert, `scatter` ranks the pairs inside their chunk and writes them.
 """
 
-import torch
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 import triton
 import triton.language as tl
 
-from cuda_kernels.primitives import has_dependent_launch, wait_for_previous
-
-CHUNK = 256
-RANK_BLOCK = 32
-EXPERT_BLOCK = 16
-CHUNK_BLOCK = 64
+from cuda_kernels.primitives import wait_for_previous
 
 
 @triton.jit
@@ -118,61 +114,3 @@ def scatter(
     m_pair = expert < EXPERTS
     place = tl.load(p_places + chunk.to(tl.int64) * EXPERTS + expert, mask=m_pair, other=0)
     tl.store(p_sorted + place + rank, o_pair, mask=m_pair)
-
-
-def launch_align(
-    ids: torch.Tensor,
-    block_size: int,
-    num_experts: int,
-    *,
-    sorted_ids: torch.Tensor,
-    expert_ids: torch.Tensor,
-    num_padded: torch.Tensor,
-) -> None:
-    """Fill the three outputs as `moe_align_block_size` says."""
-    pairs = ids.numel()
-    chunks = max(triton.cdiv(pairs, CHUNK), 1)
-    pdl = has_dependent_launch(ids.device)
-    totals = torch.zeros(num_experts, dtype=torch.int32, device=ids.device)
-    places = ids.new_empty((chunks, num_experts))
-    padded = triton.next_power_of_2(num_experts + 1)
-    count[(chunks,)](
-        p_ids=ids,
-        p_counts=places,
-        p_totals=totals,
-        p_sorted=sorted_ids,
-        p_expert=expert_ids,
-        pairs=pairs,
-        capacity=sorted_ids.numel(),
-        blocks=expert_ids.numel(),
-        EXPERTS=num_experts,
-        PADDED=padded,
-        CHUNK=CHUNK,
-        PDL=pdl,
-        launch_pdl=pdl,
-    )
-    place_experts[(triton.cdiv(num_experts, EXPERT_BLOCK),)](
-        p_counts=places,
-        p_totals=totals,
-        p_expert=expert_ids,
-        p_padded=num_padded,
-        chunks=chunks,
-        EXPERTS=num_experts,
-        PADDED=padded,
-        BLOCK=block_size,
-        EXPERT_BLOCK=EXPERT_BLOCK,
-        CHUNK_BLOCK=CHUNK_BLOCK,
-        PDL=pdl,
-        launch_pdl=pdl,
-    )
-    scatter[(chunks,)](
-        p_ids=ids,
-        p_places=places,
-        p_sorted=sorted_ids,
-        pairs=pairs,
-        EXPERTS=num_experts,
-        CHUNK=CHUNK,
-        RANK_BLOCK=RANK_BLOCK,
-        PDL=pdl,
-        launch_pdl=pdl,
-    )

@@ -39,3 +39,38 @@ class GroupedConfig:
     pair_block: int
     gate_up: ProductConfig
     down: ProductConfig
+
+
+ROUTER_ROWS = 32  # up to this many tokens each is routed by the kernel of a few tokens
+
+
+def router_config(tokens: int) -> RouterConfig:
+    """Return the configuration of the router for `tokens` tokens."""
+    if tokens <= ROUTER_ROWS:
+        return RouterConfig(rowwise=True, block=2, warps=4)
+    return RouterConfig(rowwise=False, block=32, warps=8)
+
+
+def decode_tokens(kind: str) -> int:
+    """Return up to how many tokens the decode kernels are the faster ones, with "int8" or "int4" (float) rows."""
+    return {"int8": 16, "int4": 4}[kind]
+
+
+def decode_config(tokens: int) -> DecodeConfig:
+    """Return the configuration of the decode kernels for `tokens` tokens."""
+    return DecodeConfig()
+
+
+def grouped_config(kind: str, pairs: int, experts: int, width: int) -> GroupedConfig:
+    """Return the configuration of the grouped products of `pairs` pairs over `experts` experts of `width` rows of h.
+
+    kind: "int8", "int4" or "dense".
+    """
+    pair_block = 64 if pairs > 24 * experts else 32 if pairs > 8 * experts else 16
+    # The rows of a tile divide the rows of h.
+    rows = min(64, width & -width)
+    return GroupedConfig(
+        pair_block=pair_block,
+        gate_up=ProductConfig(rows=rows, warps=4, stages=3),
+        down=ProductConfig(rows=128, warps=4, stages=3),
+    )

@@ -6,13 +6,12 @@ With int8 activations products are four at a time (dp4a) and h is quantized by t
 activations are floats of any width and h is float32.
 """
 
-import torch
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 import triton
 import triton.language as tl
 
-from cuda_kernels.moe.configs import DecodeConfig
-from cuda_kernels.moe.types import Int4Experts
-from cuda_kernels.primitives import dot_words, has_dependent_launch, quantize_words, wait_for_previous
+from cuda_kernels.primitives import dot_words, quantize_words, wait_for_previous
 
 
 @triton.jit
@@ -155,64 +154,3 @@ def down(
     if p_residual is not None:
         result += tl.load(p_residual + o_out).to(tl.float32)
     tl.store(p_out + o_out, result.to(p_out.dtype.element_ty))
-
-
-def launch_decode(
-    x: torch.Tensor,
-    x_scale: torch.Tensor | None,
-    weights: torch.Tensor,
-    ids: torch.Tensor,
-    experts: Int4Experts,
-    residual: torch.Tensor | None,
-    out: torch.Tensor,
-    config: DecodeConfig,
-) -> None:
-    """Fill `out` with the expert products of x: int8 values with `x_scale`, or floats without."""
-    count, rows, hidden_groups = experts.gate_up_scales.shape
-    tokens, hidden = out.shape
-    width, slots, int8 = rows // 2, ids.shape[1], x_scale is not None
-    pdl = has_dependent_launch(out.device)
-    h_shape = (tokens * slots, width)
-    h = out.new_empty(h_shape, dtype=torch.int8 if int8 else torch.float32)
-    h_scale = out.new_empty((tokens * slots, width // config.gate_up_block), dtype=torch.float32) if int8 else None
-    if tokens == 0:
-        return
-    sizes = {
-        "EXPERTS": count,
-        "SLOTS": slots,
-        "HIDDEN": hidden,
-        "WIDTH": width,
-        "GROUP": hidden // hidden_groups,
-        "INT8": int8,
-        "PDL": pdl,
-        "launch_pdl": pdl,
-    }
-    gate_up[(tokens * slots * (width // config.gate_up_block),)](
-        p_x=x.view(torch.int32) if int8 else x,
-        p_x_scale=x_scale,
-        p_ids=ids,
-        p_weight=experts.gate_up.view(torch.int32),
-        p_weight_scale=experts.gate_up_scales,
-        p_h=h.view(torch.int32) if int8 else h,
-        p_h_scale=h_scale,
-        BLOCK=config.gate_up_block,
-        PADDED=triton.next_power_of_2(hidden // 8),
-        num_warps=config.gate_up_warps,
-        **sizes,
-    )
-    down[(tokens * (hidden // config.down_block),)](
-        p_h=h.view(torch.int32) if int8 else h,
-        p_h_scale=h_scale,
-        p_weights=weights,
-        p_ids=ids,
-        p_weight=experts.down.view(torch.int32),
-        p_weight_scale=experts.down_scales,
-        p_residual=residual,
-        p_out=out,
-        H_BLOCK=config.gate_up_block,
-        BLOCK=config.down_block,
-        PADDED_SLOTS=triton.next_power_of_2(slots),
-        PADDED=triton.next_power_of_2(width // 8),
-        num_warps=config.down_warps,
-        **sizes,
-    )

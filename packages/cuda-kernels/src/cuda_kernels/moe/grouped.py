@@ -1,10 +1,12 @@
-"""Expert products of many tokens on the tensor cores: pairs sorted by expert, weights the left operand, pairs the right.
+"""Expert products of many tokens on the tensor cores: pairs sorted by expert, weights left, pairs right.
 
 `gate_up_blocks` multiplies a block of pairs of one expert with gate and up rows in one tile and applies SwiGLU;
-`down_blocks` multiplies h with rows of the down projection and scales by the router's weight; `combine` adds the slots of
-a token in order. Weights are int4, taken apart in registers, or dense. Activations are int8, with one scale a step of
-the product, or floats.
+`down_blocks` multiplies h with rows of the down projection and scales by the router's weight; `combine` adds the slots
+of a token in order. Weights are int4, taken apart in registers, or dense. Activations are int8, with one scale a step
+of the product, or floats.
 """
+
+# mypy: allow-untyped-defs, allow-incomplete-defs
 
 import triton
 import triton.language as tl

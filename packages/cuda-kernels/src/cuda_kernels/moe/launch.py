@@ -1,16 +1,149 @@
-"""Launches of the grouped products: sorting by expert, the two products, the sum over slots."""
+"""Launches of the expert products: the choice by token count, two decode kernels or the grouped products."""
+
+from typing import Any
 
 import torch
 import triton
 
-from cuda_kernels.moe import grouped
-from cuda_kernels.moe.align import launch_align
-from cuda_kernels.moe.configs import GroupedConfig
+from cuda_kernels.checks import check
+from cuda_kernels.linear.launch import dequantize_rows
+from cuda_kernels.moe import decode, grouped
+from cuda_kernels.moe.configs import DecodeConfig, GroupedConfig, decode_config, decode_tokens, grouped_config
 from cuda_kernels.moe.reference import align_capacity
+from cuda_kernels.moe.routing_launch import moe_align_block_size
 from cuda_kernels.moe.types import DenseExperts, Int4Experts
 from cuda_kernels.primitives import has_dependent_launch
 
 COMBINE_BLOCK = 1024
+
+
+def fused_moe(
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    ids: torch.Tensor,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    residual: torch.Tensor | None,
+    *,
+    out: torch.Tensor,
+) -> None:
+    """Fill `out` with the products of dense experts; sizes that the tensor cores cannot take raise ValueError."""
+    hidden, width = down.shape[1:]
+    check(hidden % 16 == 0, "fused_moe", "x", "a multiple of 16 columns on a CUDA device", hidden)
+    check(width % 16 == 0, "fused_moe", "down", "a multiple of 16 columns on a CUDA device", width)
+    config = grouped_config("dense", ids.numel(), gate_up.shape[0], width)
+    launch_grouped(x, None, weights, ids, DenseExperts(gate_up=gate_up, down=down), residual, out, config)
+
+
+def fused_moe_int4(
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    ids: torch.Tensor,
+    gate_up: torch.Tensor,
+    gate_up_scales: torch.Tensor,
+    down: torch.Tensor,
+    down_scales: torch.Tensor,
+    residual: torch.Tensor | None,
+    *,
+    out: torch.Tensor,
+) -> None:
+    """Fill `out` with the products of int4 experts and floating-point rows."""
+    experts = Int4Experts(gate_up=gate_up, gate_up_scales=gate_up_scales, down=down, down_scales=down_scales)
+    if x.shape[0] <= decode_tokens("int4"):
+        launch_decode(x, None, weights, ids, experts, residual, out, decode_config(x.shape[0]))
+        return
+    config = grouped_config("int4", ids.numel(), gate_up.shape[0], gate_up.shape[1] // 2)
+    launch_grouped(x, None, weights, ids, experts, residual, out, config)
+
+
+def fused_moe_int4_int8(
+    values: torch.Tensor,
+    scale: torch.Tensor,
+    group_sum: torch.Tensor,
+    weights: torch.Tensor,
+    ids: torch.Tensor,
+    gate_up: torch.Tensor,
+    gate_up_scales: torch.Tensor,
+    down: torch.Tensor,
+    down_scales: torch.Tensor,
+    residual: torch.Tensor | None,
+    out_dtype: torch.dtype,
+    *,
+    out: torch.Tensor,
+) -> None:
+    """Fill `out` with the products of int4 experts and int8 rows; weights are unpacked signed, without group_sum."""
+    experts = Int4Experts(gate_up=gate_up, gate_up_scales=gate_up_scales, down=down, down_scales=down_scales)
+    width, group = gate_up.shape[1] // 2, 2 * values.shape[2] // scale.shape[1]
+    if values.shape[0] <= decode_tokens("int8"):
+        launch_decode(values, scale, weights, ids, experts, residual, out, decode_config(values.shape[0]))
+    elif group >= 64 and width % 64 == 0:
+        config = grouped_config("int8", ids.numel(), gate_up.shape[0], width)
+        launch_grouped(values, scale, weights, ids, experts, residual, out, config)
+    else:
+        # A step of the int8 tensor-core product takes 32 elements of either plane, so smaller groups go by floats.
+        config = grouped_config("int4", ids.numel(), gate_up.shape[0], width)
+        launch_grouped(dequantize_rows(values, scale), None, weights, ids, experts, residual, out, config)
+
+
+def launch_decode(
+    x: torch.Tensor,
+    x_scale: torch.Tensor | None,
+    weights: torch.Tensor,
+    ids: torch.Tensor,
+    experts: Int4Experts,
+    residual: torch.Tensor | None,
+    out: torch.Tensor,
+    config: DecodeConfig,
+) -> None:
+    """Fill `out` with the expert products of x: int8 values with `x_scale`, or floats without."""
+    count, rows, hidden_groups = experts.gate_up_scales.shape
+    tokens, hidden = out.shape
+    width, slots, int8 = rows // 2, ids.shape[1], x_scale is not None
+    pdl = has_dependent_launch(out.device)
+    h_shape = (tokens * slots, width)
+    h = out.new_empty(h_shape, dtype=torch.int8 if int8 else torch.float32)
+    h_scale = out.new_empty((tokens * slots, width // config.gate_up_block), dtype=torch.float32) if int8 else None
+    if tokens == 0:
+        return
+    sizes: dict[str, Any] = {
+        "EXPERTS": count,
+        "SLOTS": slots,
+        "HIDDEN": hidden,
+        "WIDTH": width,
+        "GROUP": hidden // hidden_groups,
+        "INT8": int8,
+        "PDL": pdl,
+        "launch_pdl": pdl,
+    }
+    decode.gate_up[(tokens * slots * (width // config.gate_up_block),)](
+        p_x=x.view(torch.int32) if int8 else x,
+        p_x_scale=x_scale,
+        p_ids=ids,
+        p_weight=experts.gate_up.view(torch.int32),
+        p_weight_scale=experts.gate_up_scales,
+        p_h=h.view(torch.int32) if int8 else h,
+        p_h_scale=h_scale,
+        BLOCK=config.gate_up_block,
+        PADDED=triton.next_power_of_2(hidden // 8),
+        num_warps=config.gate_up_warps,
+        **sizes,
+    )
+    decode.down[(tokens * (hidden // config.down_block),)](
+        p_h=h.view(torch.int32) if int8 else h,
+        p_h_scale=h_scale,
+        p_weights=weights,
+        p_ids=ids,
+        p_weight=experts.down.view(torch.int32),
+        p_weight_scale=experts.down_scales,
+        p_residual=residual,
+        p_out=out,
+        H_BLOCK=config.gate_up_block,
+        BLOCK=config.down_block,
+        PADDED_SLOTS=triton.next_power_of_2(slots),
+        PADDED=triton.next_power_of_2(width // 8),
+        num_warps=config.down_warps,
+        **sizes,
+    )
 
 
 def launch_grouped(
@@ -30,11 +163,13 @@ def launch_grouped(
     count, rows = experts.gate_up.shape[:2]
     slots, width, pairs = ids.shape[1], rows // 2, ids.numel()
     pdl = has_dependent_launch(out.device)
+    scales: tuple[torch.Tensor | None, torch.Tensor | None] = (None, None)
     if isinstance(experts, DenseExperts):
-        kind, scales = "dense", (None, None)
+        kind = "dense"
         group, gate_up_step, down_step = 1, min(64, hidden & -hidden), min(64, width & -width)
     else:
-        kind, scales = "int8" if x_scale is not None else "int4", (experts.gate_up_scales, experts.down_scales)
+        kind = "int8" if x_scale is not None else "int4"
+        scales = (experts.gate_up_scales, experts.down_scales)
         group = gate_up_step = hidden // experts.gate_up_scales.shape[2]
         down_step = config.gate_up.rows if kind == "int8" else group
 
@@ -42,7 +177,7 @@ def launch_grouped(
     sorted_ids = ids.new_empty(capacity)
     expert_ids = ids.new_empty(capacity // config.pair_block)
     num_padded = ids.new_empty(1)
-    launch_align(
+    moe_align_block_size(
         ids, config.pair_block, count, sorted_ids=sorted_ids, expert_ids=expert_ids, num_padded=num_padded
     )
     # A block has a pair at least, so there are no more used blocks than pairs.
@@ -51,7 +186,7 @@ def launch_grouped(
     h = out.new_empty((pairs, width), dtype=torch.int8 if kind == "int8" else compute)
     h_scale = out.new_empty((pairs, width // config.gate_up.rows), dtype=torch.float32) if kind == "int8" else None
     y = out.new_empty((pairs, hidden), dtype=compute)
-    shared = {
+    shared: dict[str, Any] = {
         "p_sorted": sorted_ids,
         "p_expert": expert_ids,
         "p_padded": num_padded,

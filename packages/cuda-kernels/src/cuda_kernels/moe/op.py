@@ -5,7 +5,7 @@ import torch
 from cuda_kernels.checks import check, check_tensor, checked
 from cuda_kernels.int4 import GROUP_SIZES, Int8Rows
 from cuda_kernels.library import Operator
-from cuda_kernels.moe import reference, routing_op
+from cuda_kernels.moe import launch, reference, routing_op
 from cuda_kernels.moe.types import Int4Experts, Routing
 from cuda_kernels.report import KernelCase
 
@@ -117,6 +117,7 @@ OPERATORS = (
             "fused_moe(Tensor x, Tensor weights, Tensor ids, Tensor gate_up, Tensor down, Tensor? residual) -> Tensor"
         ),
         reference=checked(_fake_fused_moe, reference.fused_moe),
+        cuda=launch.fused_moe,
         fake=_fake_fused_moe,
     ),
     Operator(
@@ -125,6 +126,7 @@ OPERATORS = (
             "Tensor down, Tensor down_scales, Tensor? residual) -> Tensor"
         ),
         reference=checked(_fake_fused_moe_int4, reference.fused_moe_int4),
+        cuda=launch.fused_moe_int4,
         fake=_fake_fused_moe_int4,
     ),
     Operator(
@@ -134,6 +136,7 @@ OPERATORS = (
             "ScalarType out_dtype) -> Tensor"
         ),
         reference=checked(_fake_fused_moe_int4_int8, reference.fused_moe_int4_int8),
+        cuda=launch.fused_moe_int4_int8,
         fake=_fake_fused_moe_int4_int8,
     ),
 )

@@ -1,30 +1,15 @@
-"""The router: product with the router's rows, choice of experts and softmax in one kernel, with or without a norm before.
+"""The router: product with its rows, choice of experts and softmax in one kernel, with or without a norm before.
 
 For a few tokens each program computes a few logits of one token, and the last one to arrive chooses; for many tokens a
 program computes all logits of a block of tokens on the tensor cores and chooses.
 """
 
-from dataclasses import dataclass
+# mypy: allow-untyped-defs, allow-incomplete-defs
 
-import torch
 import triton
 import triton.language as tl
 
-from cuda_kernels.counters import arrival_counters
-from cuda_kernels.moe.configs import RouterConfig
-from cuda_kernels.primitives import has_dependent_launch, quantize_words, store_quantized, wait_for_previous
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NormInt8:
-    """The norm before the router, and the outputs for its quantized rows."""
-
-    weight: torch.Tensor
-    eps: float
-    values: torch.Tensor
-    scale: torch.Tensor
-    group_sum: torch.Tensor
-
+from cuda_kernels.primitives import quantize_words, store_quantized, wait_for_previous
 
 _LOWEST = tl.constexpr(-(2**31))
 
@@ -130,9 +115,7 @@ def route_rows(
             group_gain = tl.load(p_norm + o_group).to(tl.float32) + 1.0
             normed = tl.load(p_row + o_group).to(tl.float32) * inverse * group_gain
             first = group * (GROUP // 8)
-            store_quantized(
-                normed, p_values, p_scale, p_group_sum, token, first, HIDDEN // 8, GROUP // 8, GROUP // 8
-            )
+            store_quantized(normed, p_values, p_scale, p_group_sum, token, first, HIDDEN // 8, GROUP // 8, GROUP // 8)
 
     tl.debug_barrier()  # the whole block has stored before one thread of it says so
     arrived = tl.atomic_add(p_counters + token, 1, sem="acq_rel")
@@ -156,8 +139,7 @@ def _dot_exact(x, weight, acc):
         low = (x - high.to(tl.float32)).to(tl.bfloat16)
         acc = tl.dot(low, tl.trans(weight), acc)
         return tl.dot(high, tl.trans(weight), acc)
-    else:
-        return tl.dot(x, tl.trans(weight.to(tl.float32)), acc, input_precision="tf32x3")
+    return tl.dot(x, tl.trans(weight.to(tl.float32)), acc, input_precision="tf32x3")
 
 
 @triton.jit
@@ -233,56 +215,3 @@ def route_blocks(
             shared = tl.load(p_weight + EXPERTS * HIDDEN + column + o_column).to(tl.float32)
             gate += tl.sum(x * shared[None, :], 1)
     _choose(logits, gate, p_weights, p_ids, token, tokens, EXPERTS, TOP_K, SHARED, PADDED_SLOTS)
-
-
-def launch_router(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    top_k: int,
-    shared_experts: int,
-    weights: torch.Tensor,
-    ids: torch.Tensor,
-    norm: NormInt8 | None,
-    config: RouterConfig,
-) -> None:
-    """Fill `weights` and `ids`, and with `norm` its outputs, by the kernel that `config` names."""
-    tokens, hidden = x.shape
-    if tokens == 0:
-        return
-    experts = weight.shape[0] - (1 if shared_experts else 0)
-    pdl = has_dependent_launch(x.device)
-    shared = {
-        "p_x": x,
-        "p_norm": norm.weight if norm else None,
-        "eps": norm.eps if norm else 0.0,
-        "p_weight": weight,
-        "p_weights": weights,
-        "p_ids": ids,
-        "p_values": norm.values.view(torch.int32) if norm else None,
-        "p_scale": norm.scale if norm else None,
-        "p_group_sum": norm.group_sum if norm else None,
-        "EXPERTS": experts,
-        "TOP_K": top_k,
-        "SHARED": shared_experts,
-        "HIDDEN": hidden,
-        "BLOCK": config.block,
-        "PADDED_EXPERTS": triton.next_power_of_2(experts),
-        "PADDED_SLOTS": triton.next_power_of_2(top_k + shared_experts),
-        "PDL": pdl,
-        "launch_pdl": pdl,
-        "num_warps": config.warps,
-    }
-    group = hidden // norm.scale.shape[1] if norm else None
-    if config.rowwise:
-        route_rows[(triton.cdiv(weight.shape[0], config.block), tokens)](
-            p_logits=x.new_empty((tokens, weight.shape[0]), dtype=torch.float32),
-            p_counters=arrival_counters(x.device, tokens),
-            GROUP=group,
-            PADDED_HIDDEN=triton.next_power_of_2(hidden),
-            **shared,
-        )
-    else:
-        columns = group or min(128, hidden & -hidden)
-        route_blocks[(triton.cdiv(tokens, config.block),)](
-            tokens=tokens, GROUP=columns, num_stages=config.stages, **shared
-        )

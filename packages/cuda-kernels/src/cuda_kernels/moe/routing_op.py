@@ -5,7 +5,7 @@ import torch
 from cuda_kernels.checks import check, check_tensor, checked
 from cuda_kernels.int4 import GROUP_SIZES, Int8Rows
 from cuda_kernels.library import Operator
-from cuda_kernels.moe import reference
+from cuda_kernels.moe import reference, routing_launch
 from cuda_kernels.moe.types import Routing
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
@@ -67,6 +67,7 @@ OPERATORS = (
     Operator(
         schema="moe_router(Tensor x, Tensor weight, int top_k, int shared_experts) -> (Tensor weights, Tensor ids)",
         reference=checked(_fake_moe_router, reference.moe_router),
+        cuda=routing_launch.moe_router,
         fake=_fake_moe_router,
     ),
     Operator(
@@ -76,6 +77,7 @@ OPERATORS = (
             "(Tensor weights, Tensor ids, Tensor values, Tensor scale, Tensor group_sum)"
         ),
         reference=checked(_fake_rms_norm_router_int8, reference.rms_norm_router_int8),
+        cuda=routing_launch.rms_norm_router_int8,
         fake=_fake_rms_norm_router_int8,
     ),
     Operator(
@@ -84,6 +86,7 @@ OPERATORS = (
             "(Tensor sorted_ids, Tensor expert_ids, Tensor num_padded)"
         ),
         reference=checked(_fake_moe_align_block_size, reference.moe_align_block_size),
+        cuda=routing_launch.moe_align_block_size,
         fake=_fake_moe_align_block_size,
     ),
 )
