@@ -1,0 +1,69 @@
+"""Fixtures of the tests: a fake device, and a program with shared weights and state."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from device_core.schema import types as t
+from device_core.testing import MethodBuilder, RecordingDevice, write_program
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def recording() -> Iterator[RecordingDevice]:
+    """Two fake devices in the place of CUDA; leaks fail the test."""
+    with RecordingDevice() as device:
+        yield device
+
+
+def step_method(device: str) -> t.Method:
+    """Return `total += x; out = total * weight`."""
+    method = MethodBuilder("step")
+    x = method.input("x", "float32", (4,), device=device)
+    total = method.state("total", "float32", (4,), device=device)
+    weight = method.constant("weight", "float32", (4,), device=device)
+    out = method.planned("out", "float32", (4,), device=device, kind="io")
+    method.call("aten::add_.Tensor", total, x, writes=(total,))
+    method.call("aten::mul.out", total, weight, out=out)
+    return method.build([out])
+
+
+def rows_method(device: str) -> t.Method:
+    """Return `out = x * weight + last row of x`, for 1 to 8 rows."""
+    method = MethodBuilder("rows", symbols={"s0": (1, 8)})
+    x = method.input("x", "float32", ("s0", 4), device=device)
+    last = method.value(
+        t.TensorValue(
+            name="last",
+            dtype="float32",
+            sizes=(1, 4),
+            strides=(4, 1),
+            storage=t.Bound(value=x, offset_bytes="(s0 - 1)*16"),
+            device=device,
+        )
+    )
+    weight = method.constant("weight", "float32", (4,), device=device)
+    scaled = method.planned("scaled", "float32", ("s0", 4), device=device)
+    out = method.planned("out", "float32", ("s0", 4), device=device, kind="io")
+    method.call("aten::mul.out", x, weight, out=scaled)
+    method.call("aten::add.out", scaled, last, out=out)
+    return method.build([out])
+
+
+@pytest.fixture
+def stateful(tmp_path: Path) -> Callable[[str], Path]:
+    """Write a program of `step` and `rows` for a device; returns its folder."""
+
+    def write(device: str = "cpu") -> Path:
+        folder = tmp_path / f"program-{device.replace(':', '-')}"
+        write_program(
+            folder,
+            [step_method(device), rows_method(device)],
+            constants={"weight": torch.tensor([1.0, 2.0, 3.0, 4.0]), "start": torch.arange(4.0)},
+            state={"total": t.StateSpec(dtype="float32", sizes=(4,), device=device, initial="start")},
+        )
+        return folder
+
+    return write
