@@ -1,5 +1,7 @@
 """What the compile report compiles of this family: each kernel at the sizes of the 35B model."""
 
+from cuda_kernels.gated_delta_rule.chunk import CHUNK, chunk_recurrence_kernel, chunk_system_kernel
+from cuda_kernels.gated_delta_rule.configs import recurrence_config
 from cuda_kernels.gated_delta_rule.decode import gated_delta_net_decode_kernel
 from cuda_kernels.report import KernelCase
 
@@ -36,4 +38,57 @@ def _decode(group: int, *, pdl: bool) -> KernelCase:
     )
 
 
-COMPILE_CASES = tuple(_decode(group, pdl=pdl) for group in (0, 128) for pdl in (True, False))
+def _system(*, sequences: int, pdl: bool) -> KernelCase:
+    pointers = {"p_q": "*bf16", "p_k": "*bf16", "p_g": "*fp32", "p_beta": "*fp32"}
+    results = {"p_inverse": "*bf16", "p_attention": "*bf16", "p_decay": "*fp32"}
+    offsets = {"p_offsets": "*i32"} if sequences else {}
+    return KernelCase(
+        name=f"gated_delta_rule.chunk_system/{'packed' if sequences else 'single'}{'-pdl' if pdl else ''}",
+        kernel=chunk_system_kernel,
+        signature={**pointers, **offsets, **results, "tokens": "i32", "sequences": "i32"},
+        constexprs={
+            **({} if sequences else {"p_offsets": None}),
+            "HK": 16,
+            "HV": 32,
+            "DK": 128,
+            "BLOCK_K": 128,
+            "C": CHUNK,
+            "SEQUENCES": sequences,
+            "PRECISION": "tf32",
+            "PDL": pdl,
+        },
+        num_warps=4,
+        targets=(90, 120) if pdl else (80,),
+    )
+
+
+def _recurrence(target: int, *, slotted: bool) -> KernelCase:
+    config = recurrence_config(128, hopper=target == 90)
+    names = ("p_q", "p_k", "p_v", "p_inverse", "p_attention")
+    pointers = {**dict.fromkeys(names, "*bf16"), "p_decay": "*fp32", "p_initial": "*fp32", "p_final": "*fp32"}
+    chosen = {"p_start": "*i64", "p_slot": "*i64"} if slotted else {"p_offsets": "*i32"}
+    absent = ("p_offsets",) if slotted else ("p_start", "p_slot")
+    return KernelCase(
+        name=f"gated_delta_rule.chunk_recurrence/{'slot' if slotted else 'packed'}-sm_{target}",
+        kernel=chunk_recurrence_kernel,
+        signature={**pointers, **chosen, "p_out": "*bf16", "tokens": "i32", "slots": "i32"},
+        constexprs={
+            **dict.fromkeys(absent),
+            **_HEADS,
+            "BLOCK_K": 128,
+            "BLOCK_V": config.block_v,
+            "C": CHUNK,
+            "PRECISION": "tf32",
+            "PDL": target >= 90,
+        },
+        num_warps=config.num_warps,
+        num_stages=config.num_stages,
+        targets=(target,),
+    )
+
+
+COMPILE_CASES = (
+    *(_decode(group, pdl=pdl) for group in (0, 128) for pdl in (True, False)),
+    *(_system(sequences=n, pdl=pdl) for n in (0, 4) for pdl in (True, False)),
+    *(_recurrence(target, slotted=slotted) for slotted in (True, False) for target in (80, 90, 120)),
+)

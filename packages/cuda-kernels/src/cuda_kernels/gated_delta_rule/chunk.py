@@ -1,0 +1,272 @@
+"""The gated delta rule in chunks of 64 tokens, in two kernels: each chunk's triangular system, then the recurrence.
+
+With S transposed, so that state, new values and outputs stay in the registers of the tensor cores from product to
+product. Legend: C tokens of a chunk, D key size, V columns of a head's values.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
+import functools
+
+import torch
+import triton
+import triton.language as tl
+
+from cuda_kernels.gated_delta_rule.configs import recurrence_config
+from cuda_kernels.gated_delta_rule.triangular import unit_lower_inverse
+from cuda_kernels.primitives import has_dependent_launch, wait_for_previous
+
+CHUNK = 64
+
+
+@functools.cache
+def is_hopper(device: torch.device) -> bool:
+    """Return whether `device` has compute capability 9."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9
+
+
+@triton.jit
+def _chunk_bounds(i_chunk, p_offsets, tokens, sequences, SEQUENCES: tl.constexpr, C: tl.constexpr):
+    """Return the first token of a chunk and the end of its sequence, equal to 0 past the last chunk.
+
+    SEQUENCES: 0 without offsets, else a power of two that holds `sequences`.
+    """
+    first = i_chunk * C
+    stop = tokens
+    if SEQUENCES:
+        o = tl.arange(0, SEQUENCES)
+        begin = tl.load(p_offsets + o, mask=o < sequences, other=0)
+        end = tl.load(p_offsets + o + 1, mask=o < sequences, other=0)
+        chunks = (end - begin + C - 1) // C
+        after = tl.cumsum(chunks, 0)
+        mine = (after - chunks <= i_chunk) & (i_chunk < after)
+        first = tl.sum(tl.where(mine, begin + (i_chunk - after + chunks) * C, 0), 0)
+        stop = tl.sum(tl.where(mine, end, 0), 0)
+    return first, stop
+
+
+@triton.jit
+def chunk_system_kernel(
+    p_q,
+    p_k,
+    p_g,
+    p_beta,
+    p_offsets,
+    p_inverse,
+    p_attention,
+    p_decay,
+    tokens,
+    sequences,
+    HK: tl.constexpr,
+    HV: tl.constexpr,
+    DK: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    C: tl.constexpr,
+    SEQUENCES: tl.constexpr,
+    PRECISION: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Prepare one chunk of one value head, in the rows of its tokens.
+
+    decay (T, HV): the sum of g from the chunk's start. attention (T, HV, C): q kᵀ under the decay between tokens.
+    inverse (T, HV, C): (I + beta k kᵀ under the decay, strictly lower)⁻¹ times beta by column.
+    grid: (chunks, HV)
+    """
+    wait_for_previous(PDL)
+    i_head = tl.program_id(1)
+    first, end = _chunk_bounds(tl.program_id(0), p_offsets, tokens, sequences, SEQUENCES, C)
+    o_c = tl.arange(0, C)
+    o_t = first + o_c
+    m_t = o_t < end
+    o_gate = o_t.to(tl.int64) * HV + i_head
+    decay = tl.cumsum(tl.load(p_g + o_gate, mask=m_t, other=0.0), 0)
+    beta = tl.load(p_beta + o_gate, mask=m_t, other=0.0)
+    tl.store(p_decay + o_gate, decay, mask=m_t)
+
+    o_k = tl.arange(0, BLOCK_K)
+    o_row = (o_t.to(tl.int64) * HK + i_head // (HV // HK)) * DK
+    m_row = m_t[:, None] & (o_k < DK)[None, :]
+    b_k = tl.load(p_k + o_row[:, None] + o_k[None, :], mask=m_row, other=0.0)
+    b_q = tl.load(p_q + o_row[:, None] + o_k[None, :], mask=m_row, other=0.0)
+    kk = tl.dot(b_k, tl.trans(b_k), input_precision=PRECISION)
+    qk = tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION)
+
+    causal = o_c[:, None] >= o_c[None, :]
+    between = tl.exp(tl.where(causal, decay[:, None] - decay[None, :], 0.0))
+    lower = tl.where(o_c[:, None] > o_c[None, :], kk * between * beta[:, None], 0.0)
+    inverse = unit_lower_inverse(lower, PRECISION) * beta[None, :]
+    o_tile = o_gate[:, None] * C + o_c[None, :]
+    tl.store(p_inverse + o_tile, inverse.to(p_inverse.dtype.element_ty), mask=m_t[:, None])
+    attention = tl.where(causal, qk * between, 0.0)
+    tl.store(p_attention + o_tile, attention.to(p_attention.dtype.element_ty), mask=m_t[:, None])
+
+
+@triton.jit
+def chunk_recurrence_kernel(
+    p_q,
+    p_k,
+    p_v,
+    p_inverse,
+    p_attention,
+    p_decay,
+    p_offsets,
+    p_initial,
+    p_final,
+    p_start,
+    p_slot,
+    p_out,
+    tokens,
+    slots,
+    HK: tl.constexpr,
+    HV: tl.constexpr,
+    DK: tl.constexpr,
+    DV: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+    C: tl.constexpr,
+    PRECISION: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Carry one sequence's state, of one head and BLOCK_V value columns, over its chunks, and write the outputs.
+
+    p_offsets: sequences, one where None. p_initial: zeros where None. p_slot: the state is that of a slot, taken as
+    zero where start is 0; else of the sequence. An invalid slot has no state.
+    grid: (DV / BLOCK_V, HV, sequences)
+    """
+    wait_for_previous(PDL)
+    i_head = tl.program_id(1)
+    i_state = tl.program_id(2)
+    begin = 0
+    end = tokens
+    if p_offsets is not None:
+        begin = tl.load(p_offsets + i_state)
+        end = tl.load(p_offsets + i_state + 1)
+    is_used = True
+    is_kept = True
+    if p_slot is not None:
+        i_state = tl.load(p_slot)
+        is_kept = (i_state >= 0) & (i_state < slots)
+        is_used = is_kept & (tl.load(p_start) > 0)
+
+    o_c = tl.arange(0, C)
+    o_k = tl.arange(0, BLOCK_K)
+    o_v = tl.program_id(0) * BLOCK_V + tl.arange(0, BLOCK_V)
+    m_k = o_k < DK
+    m_v = (o_v < DV) | (DV % BLOCK_V == 0)
+    o_state = (i_state.to(tl.int64) * HV + i_head) * (DK * DV) + o_k[None, :] * DV + o_v[:, None]
+    m_state = m_v[:, None] & m_k[None, :]
+    state_VD = tl.zeros((BLOCK_V, BLOCK_K), tl.float32)
+    if p_initial is not None:
+        state_VD = tl.load(p_initial + o_state, mask=m_state & is_used, other=0.0)
+
+    for first in range(begin, end, C):
+        o_t = (first + o_c).to(tl.int64)
+        m_t = o_t < end
+        o_key = (o_t * HK + i_head // (HV // HK)) * DK
+        o_gate = o_t * HV + i_head
+        m_key = m_t[:, None] & m_k[None, :]
+        b_k = tl.load(p_k + o_key[:, None] + o_k[None, :], mask=m_key, other=0.0)
+        b_q = tl.load(p_q + o_key[:, None] + o_k[None, :], mask=m_key, other=0.0)
+        b_inverse = tl.load(p_inverse + o_gate[:, None] * C + o_c[None, :], mask=m_t[:, None], other=0.0)
+        b_attention = tl.load(p_attention + o_gate[:, None] * C + o_c[None, :], mask=m_t[:, None], other=0.0)
+        o_value = o_gate[None, :] * DV + o_v[:, None]
+        m_value = m_v[:, None] & m_t[None, :]
+        b_v = tl.load(p_v + o_value, mask=m_value, other=0.0)
+        decay = tl.load(p_decay + o_gate, mask=m_t, other=0.0)
+        last = tl.load(p_decay + (tl.minimum(first + C, end) - 1).to(tl.int64) * HV + i_head)
+
+        from_start = tl.exp(decay)[None, :]
+        b_state = state_VD.to(b_k.dtype)
+        predicted_VC = tl.dot(b_state, tl.trans(b_k), input_precision=PRECISION) * from_start
+        recalled_VC = tl.dot(b_state, tl.trans(b_q), input_precision=PRECISION) * from_start
+        error_VC = (b_v.to(tl.float32) - predicted_VC).to(b_k.dtype)
+        new_VC = tl.dot(error_VC, tl.trans(b_inverse), input_precision=PRECISION)
+        out_VC = tl.dot(new_VC.to(b_k.dtype), tl.trans(b_attention), acc=recalled_VC, input_precision=PRECISION)
+        tl.store(p_out + o_value, out_VC.to(p_out.dtype.element_ty), mask=m_value)
+        to_end_VC = (new_VC * tl.exp(last - decay)[None, :]).to(b_k.dtype)
+        state_VD = tl.dot(to_end_VC, b_k, acc=state_VD * tl.exp(last), input_precision=PRECISION)
+    tl.store(p_final + o_state, state_VD, mask=m_state & is_kept)
+
+
+def launch_chunk(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    initial_state: torch.Tensor | None,
+    cu_seqlens: torch.Tensor | None,
+    *,
+    out: torch.Tensor,
+    final_state: torch.Tensor,
+) -> None:
+    """Fill `out` and `final_state` with the chunked rule."""
+    run_chunks(
+        (q, k, v, g, beta),
+        {"p_offsets": cu_seqlens, "p_initial": initial_state, "p_final": final_state, "p_start": None, "p_slot": None},
+        out=out,
+    )
+
+
+def run_chunks(
+    rule: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
+    state: dict[str, torch.Tensor | None],
+    *,
+    out: torch.Tensor,
+) -> None:
+    """Launch both kernels over q, k, v, g, beta; `state` holds the state arguments of the recurrence kernel."""
+    q, k, v, g, beta = rule
+    tokens, key_heads, key_dim = k.shape
+    _, heads, value_dim = v.shape
+    offsets, final = state["p_offsets"], state["p_final"]
+    assert final is not None
+    sequences = 1 if offsets is None else offsets.shape[0] - 1
+    # The number of chunks is known on the device alone; every sequence may add one that is not full.
+    chunks = triton.cdiv(tokens, CHUNK) + (0 if offsets is None else sequences)
+    inverse, attention = (v.new_empty(tokens, heads, CHUNK) for _ in range(2))
+    decay = torch.empty_like(g)
+    pdl = has_dependent_launch(v.device)
+    config = recurrence_config(value_dim, hopper=is_hopper(v.device))
+    common = {
+        "HK": key_heads,
+        "HV": heads,
+        "DK": key_dim,
+        "BLOCK_K": max(16, triton.next_power_of_2(key_dim)),
+        "C": CHUNK,
+        "PRECISION": "tf32x3" if v.dtype == torch.float32 else "tf32",
+        "PDL": pdl,
+        "launch_pdl": pdl,
+    }
+    if chunks and heads:
+        chunk_system_kernel[(chunks, heads)](
+            p_q=q,
+            p_k=k,
+            p_g=g,
+            p_beta=beta,
+            p_offsets=offsets,
+            p_inverse=inverse,
+            p_attention=attention,
+            p_decay=decay,
+            tokens=tokens,
+            sequences=sequences,
+            SEQUENCES=0 if offsets is None else triton.next_power_of_2(sequences),
+            num_warps=4,
+            **common,
+        )
+    chunk_recurrence_kernel[(triton.cdiv(value_dim, config.block_v), heads, sequences)](
+        p_q=q,
+        p_k=k,
+        p_v=v,
+        p_inverse=inverse,
+        p_attention=attention,
+        p_decay=decay,
+        p_out=out,
+        tokens=tokens,
+        slots=final.shape[0],
+        DV=value_dim,
+        BLOCK_V=config.block_v,
+        num_warps=config.num_warps,
+        num_stages=config.num_stages,
+        **state,
+        **common,
+    )
