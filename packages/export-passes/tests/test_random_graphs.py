@@ -1,4 +1,4 @@
-"""Random graphs on a host and two fake devices: the compiled program equals eager torch, and every device is respected."""
+"""Random graphs on a host and two fake devices: what is compiled equals eager torch, and every device is respected."""
 
 import random
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from device_core import HOST, Device, Module, clone_to
+from device_core import Device, Module, clone_to
 from device_core.schema import types as t
 from device_core.testing import RecordingDevice
 from export_passes import Lowered, lower

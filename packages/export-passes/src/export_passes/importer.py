@@ -1,10 +1,10 @@
 """From `torch.export` programs to a `ProgramGraph`: copies of the graphs, whose placeholders know their sources."""
 
 from collections.abc import Mapping
+from typing import Any, Protocol
 
 import torch
-from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import ExportGraphSignature, InputKind, OutputKind
 from torch.fx import Graph, Node
 
 from export_passes.config import BackendConfig
@@ -15,7 +15,36 @@ from export_passes.shared_tensors import SharedTensors, is_tensor_kind
 aten = torch.ops.aten
 
 
-def import_program(methods: Mapping[str, ExportedProgram], config: BackendConfig) -> ProgramGraph:
+class Exported(Protocol):
+    """What lowering reads of an exported program, as `torch.export.ExportedProgram` has it."""
+
+    @property
+    def graph(self) -> Graph:
+        """Return the graph, whose nodes carry fake tensors."""
+        ...
+
+    @property
+    def graph_signature(self) -> ExportGraphSignature:
+        """Return which placeholder is what."""
+        ...
+
+    @property
+    def state_dict(self) -> Mapping[str, Any]:
+        """Return parameters and persistent buffers."""
+        ...
+
+    @property
+    def constants(self) -> Mapping[str, Any]:
+        """Return other buffers and lifted constants."""
+        ...
+
+    @property
+    def range_constraints(self) -> Mapping[Any, Any]:
+        """Return the bounds of symbols."""
+        ...
+
+
+def import_program(methods: Mapping[str, Exported], config: BackendConfig) -> ProgramGraph:
     """Copy the graphs of `methods`; the exported programs themselves are never changed.
 
     Raises ConstantConflictError where methods disagree about a parameter or buffer, UnsupportedError for inputs and
@@ -27,7 +56,7 @@ def import_program(methods: Mapping[str, ExportedProgram], config: BackendConfig
     return ProgramGraph(methods=graphs, tensors=shared.tensors)
 
 
-def _import_method(name: str, program: ExportedProgram, config: BackendConfig, shared: SharedTensors) -> MethodGraph:
+def _import_method(name: str, program: Exported, config: BackendConfig, shared: SharedTensors) -> MethodGraph:
     graph = Graph()
     copies: dict[Node, Node] = {}
     outputs = graph.graph_copy(program.graph, copies)
@@ -40,11 +69,14 @@ def _import_method(name: str, program: ExportedProgram, config: BackendConfig, s
     return MethodGraph(name=name, graph=graph, config=config.of(name), ranges=ranges)
 
 
-def _sources(method: str, program: ExportedProgram, shared: SharedTensors) -> list[Source]:
+def _sources(method: str, program: Exported, shared: SharedTensors) -> list[Source]:
     sources = []
     for spec in program.graph_signature.input_specs:
         if is_tensor_kind(spec):
-            sources.append(Source("constant", shared.name(method, program, spec)))
+            target = str(spec.target)
+            tensor = program.state_dict.get(target)
+            tensor = program.constants.get(target) if tensor is None else tensor
+            sources.append(Source("constant", shared.name(method, spec, tensor)))
         elif spec.kind is InputKind.USER_INPUT:
             sources.append(Source("input", spec.arg.name))
         else:
@@ -56,7 +88,7 @@ def _sources(method: str, program: ExportedProgram, shared: SharedTensors) -> li
 
 
 def _user_outputs(
-    method: str, program: ExportedProgram, graph: Graph, placeholders: list[Node], outputs: list[object]
+    method: str, program: Exported, graph: Graph, placeholders: list[Node], outputs: list[object]
 ) -> tuple[object, ...]:
     """Return the outputs that callers see; new contents of an input that the graph returns are written to it."""
     signature = program.graph_signature

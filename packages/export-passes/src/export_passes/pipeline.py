@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from device_core.schema.codec import ProgramWriter
 from device_core.schema.types import Program
-from torch.export import ExportedProgram
 
 from export_passes.classify_state import ClassifyState
 from export_passes.config import BackendConfig
@@ -15,7 +14,7 @@ from export_passes.decompose import Decompose
 from export_passes.elide_copies import ElideCopies
 from export_passes.emit.emitter import emit_program
 from export_passes.graph_pass import GraphPass, failures_named, run_pass
-from export_passes.importer import import_program
+from export_passes.importer import Exported, import_program
 from export_passes.insert_copies import InsertCopies
 from export_passes.memory_plan.greedy import greedy
 from export_passes.memory_plan.planner import Planner, plan_memory
@@ -64,7 +63,7 @@ def passes_of(config: BackendConfig) -> tuple[GraphPass, ...]:
 
 
 def lower(
-    methods: Mapping[str, ExportedProgram], config: BackendConfig | None = None, *, planner: Planner = greedy
+    methods: Mapping[str, Exported], config: BackendConfig | None = None, *, planner: Planner = greedy
 ) -> Lowered:
     """Turn exported programs, one a method, into a program.
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec
 
 from export_passes.errors import ConstantConflictError, UnsupportedError
@@ -24,10 +23,11 @@ class SharedTensors:
         self.tensors: dict[str, torch.Tensor] = {}
         self._by_identity: dict[tuple[object, ...], str] = {}
 
-    def name(self, method: str, program: ExportedProgram, spec: InputSpec) -> str:
+    def name(self, method: str, spec: InputSpec, tensor: object) -> str:
         """Return the constant's name for a placeholder that is a parameter, buffer or lifted constant."""
         target = str(spec.target)
-        tensor = _tensor(program, target)
+        if not isinstance(tensor, torch.Tensor):
+            raise UnsupportedError(f"constant {target!r}: expected a tensor, got {type(tensor).__name__}")
         identity = (
             tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
         )  # fmt: skip
@@ -64,14 +64,6 @@ def is_tensor_kind(spec: InputSpec) -> bool:
 def has_bytes(tensor: torch.Tensor) -> bool:
     """Return whether a tensor has content that can be looked at."""
     return not isinstance(tensor, FakeTensor) and tensor.device.type != "meta"
-
-
-def _tensor(program: ExportedProgram, target: str) -> torch.Tensor:
-    found = program.state_dict.get(target)
-    found = program.constants.get(target) if found is None else found
-    if not isinstance(found, torch.Tensor):
-        raise UnsupportedError(f"constant {target!r}: expected a tensor, got {type(found).__name__}")
-    return found
 
 
 def _difference(one: torch.Tensor, other: torch.Tensor) -> str:

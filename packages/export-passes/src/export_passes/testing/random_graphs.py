@@ -8,16 +8,20 @@ from typing import Any
 
 import torch
 from device_core import HOST, Device, DeviceType
-from torch._export.verifier import TrainingIRVerifier
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.export import ExportedProgram, ModuleCallEntry, ModuleCallSignature
-from torch.export.exported_program import ExportGraphSignature
-from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
-from torch.utils._pytree import TreeSpec, tree_structure
 
 from export_passes.config import BackendConfig, MethodConfig
+from export_passes.importer import Exported
 from export_passes.placement import Placement
 
 aten = torch.ops.aten
@@ -27,10 +31,21 @@ SHAPES = ((3,), (2, 3), (3, 2), (3, 3), (2, 3, 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltMethod:
+    """What lowering reads of an exported program."""
+
+    graph: Graph
+    graph_signature: ExportGraphSignature
+    state_dict: dict[str, torch.Tensor]
+    constants: dict[str, torch.Tensor]
+    range_constraints: dict[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RandomProgram:
     """Exported methods over shared buffers, a configuration that places them at random, and inputs for each method."""
 
-    methods: Mapping[str, ExportedProgram]
+    methods: Mapping[str, Exported]
     config: BackendConfig
     inputs: Mapping[str, Sequence[torch.Tensor]]
 
@@ -66,11 +81,13 @@ class Eager:
 
 def random_program(rng: random.Random, *, max_operators: int = 12) -> RandomProgram:
     """Build one or two methods of up to `max_operators` operators over the same buffers."""
-    with FakeTensorMode() as fake_mode:
-        buffers = {f"b{i}": _real(rng, rng.choice(SHAPES)) for i in range(rng.randint(0, 3))}
-        names = ["f", "g"][: rng.randint(1, 2)]
-        built = {name: _Builder(rng, fake_mode, buffers).build(rng.randint(1, max_operators)) for name in names}
-    places = {name: {node.name: rng.choice(DEVICES) for node in program.graph.nodes} for name, (program, _) in built.items()}
+    buffers = {f"b{i}": _real(rng, rng.choice(SHAPES)) for i in range(rng.randint(0, 3))}
+    names = ["f", "g"][: rng.randint(1, 2)]
+    fake_mode = FakeTensorMode()
+    built = {name: _Builder(rng, fake_mode, buffers).build(rng.randint(1, max_operators)) for name in names}
+    places = {
+        name: {node.name: rng.choice(DEVICES) for node in program.graph.nodes} for name, (program, _) in built.items()
+    }
 
     def place(method: str, node: Node) -> Placement:
         return Placement(places[method][node.name])
@@ -96,17 +113,14 @@ def _real(rng: random.Random, shape: Sequence[int]) -> torch.Tensor:
     count = 1
     for size in shape:
         count *= size
-    return _plain_tensor([rng.randint(-8, 8) / 4 for _ in range(count)], shape)
-
-
-def _plain_tensor(values: list[float], shape: Sequence[int]) -> torch.Tensor:
-    """Make a real tensor, also where a fake mode is active."""
-    with torch.utils._python_dispatch._disable_current_modes():
-        return torch.tensor(values).reshape(shape)
+    return torch.tensor([rng.randint(-8, 8) / 4 for _ in range(count)]).reshape(shape)
 
 
 class _Builder:
-    """Adds operators one by one, each on values that are there."""
+    """Adds operators one by one, each on values that are there; real tensors say what comes out.
+
+    Only placeholders carry fake tensors, as lowering asks for.
+    """
 
     def __init__(self, rng: random.Random, fake_mode: FakeTensorMode, buffers: Mapping[str, torch.Tensor]) -> None:
         self._rng = rng
@@ -114,11 +128,12 @@ class _Builder:
         self._buffers = buffers
         self._graph = Graph()
         self._values: list[Node] = []
+        self._tensors: dict[Node, torch.Tensor] = {}
         self._unwritable: set[Node] = set()
         self._specs: list[InputSpec] = []
         self._inputs: list[torch.Tensor] = []
 
-    def build(self, operators: int) -> tuple[ExportedProgram, Sequence[torch.Tensor]]:
+    def build(self, operators: int) -> tuple[BuiltMethod, Sequence[torch.Tensor]]:
         """Return a method and inputs for it."""
         for name, tensor in self._buffers.items():
             self._placeholder(f"b_{name}", tensor, InputKind.BUFFER, name)
@@ -147,6 +162,9 @@ class _Builder:
     def writable(self) -> Node | None:
         """Return some value that may be written: none with two elements in one place."""
         found = [v for v in self._values if v not in self._unwritable]
+        if self.chance(0.4):
+            state = [v for v in found if v.name.startswith("b_")]
+            found = state or found
         return self._rng.choice(found) if found else None
 
     def chance(self, probability: float) -> bool:
@@ -160,17 +178,17 @@ class _Builder:
     def add(self, target: Callable[..., Any], *args: Any, writable: bool = True, **kwargs: Any) -> None:
         """Append an operator; its results become values."""
         node = self._graph.call_function(target, args, kwargs)
-        result = target(*map_arg(args, lambda n: n.meta["val"]), **map_arg(kwargs, lambda n: n.meta["val"]))
-        node.meta["val"] = result
+        result = target(*map_arg(args, self._tensors.get), **map_arg(kwargs, self._tensors.get))
+        writable = writable and not any(a in self._unwritable for a in args if isinstance(a, Node))
         if isinstance(result, torch.Tensor):
-            self._keep(node, writable and not any(a in self._unwritable for a in args if isinstance(a, Node)))
+            self._keep(node, result, writable)
             return
         for i, item in enumerate(result):
-            child = self._graph.call_function(operator.getitem, (node, i))
-            child.meta["val"] = item
-            self._keep(child, writable and not any(a in self._unwritable for a in args if isinstance(a, Node)))
+            self._keep(self._graph.call_function(operator.getitem, (node, i)), item, writable)
 
-    def _keep(self, node: Node, writable: bool) -> None:
+    def _keep(self, node: Node, tensor: torch.Tensor, writable: bool) -> None:
+        node.meta.setdefault("val", tensor)
+        self._tensors[node] = tensor
         self._values.append(node)
         if not writable:
             self._unwritable.add(node)
@@ -180,28 +198,20 @@ class _Builder:
         node.meta["val"] = self._fake_mode.from_tensor(tensor, static_shapes=True)
         persistent = True if kind is InputKind.BUFFER else None
         self._specs.append(InputSpec(kind, TensorArgument(name=name), target, persistent))
-        self._keep(node, True)
+        self._keep(node, tensor.clone(), True)
 
-    def _exported(self, outputs: Sequence[Node]) -> ExportedProgram:
+    def _exported(self, outputs: Sequence[Node]) -> BuiltMethod:
         signature = ExportGraphSignature(
             input_specs=self._specs,
             output_specs=[OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(name=node.name), None) for node in outputs],
         )
-        return ExportedProgram(
-            root=torch.nn.Module(),
+        return BuiltMethod(
             graph=self._graph,
             graph_signature=signature,
             state_dict=dict(self._buffers),
-            range_constraints={},
-            module_call_graph=[ModuleCallEntry("", _call_signature(len(self._inputs), len(outputs)))],
             constants={},
-            verifiers=[TrainingIRVerifier],
+            range_constraints={},
         )
-
-
-def _call_signature(inputs: int, outputs: int) -> ModuleCallSignature:
-    in_spec: TreeSpec = tree_structure((tuple(range(inputs)), {}))
-    return ModuleCallSignature(inputs=[], outputs=[], in_spec=in_spec, out_spec=tree_structure(tuple(range(outputs))))
 
 
 def _unary(b: _Builder) -> None:
@@ -244,7 +254,7 @@ def _several(b: _Builder) -> None:
     if one.meta["val"].dtype == torch.float32:
         dim = b.integer(0, one.meta["val"].dim() - 1)
         if b.chance(0.5):
-            b.add(aten.aminmax.default, one, dim=dim)
+            b.add(aten.aminmax.default, one, dim=dim, keepdim=True)
         else:
             b.add(aten.sort.stable, one, stable=True, dim=dim)
 
