@@ -8,21 +8,18 @@ import pytest
 import torch
 from device_core import ProgramError
 from qwen35_moe.checkpoint import load_decoder
-from qwen35_moe.engine import Engine
+from qwen35_moe.engine import Engine, Generation
 from qwen35_moe.errors import EngineError, PromptError
 from qwen35_moe.model import Decoder, Int4
 from qwen35_moe.sampling import SamplingParameters
 
 GREEDY = SamplingParameters(temperature=0)
 CONTEXT, CHUNK = 48, 16
-MakeProgram = object
 
 
 @pytest.fixture(scope="module")
 def engine(small_program: Path) -> Iterator[Engine]:
     with Engine.load(small_program) as loaded:
-        # No id ends an output here, so that lengths are known.
-        object.__setattr__(loaded.info, "eos_token_ids", ())
         yield loaded
 
 
@@ -33,6 +30,13 @@ def decoder(small_checkpoint: Path) -> Decoder:
 
 def prompt_of(count: int) -> list[int]:
     return torch.randint(0, 301, (count,)).tolist()
+
+
+def generate(
+    engine: Engine, prompt: list[int], sampling: SamplingParameters = GREEDY, *, count: int, slot: int = 0
+) -> Generation:
+    """Start an output that no id ends, so that its length is known."""
+    return engine.generate(prompt, sampling, max_new_tokens=count, slot=slot, stop_ids=())
 
 
 @torch.no_grad()
@@ -51,14 +55,14 @@ def greedy(decoder: Decoder, prompt: list[int], count: int) -> list[int]:
 def test_prompt_of_every_length_up_to_the_context(engine: Engine, decoder: Decoder, length: int) -> None:
     prompt = prompt_of(length)
     count = min(4, CONTEXT - length + 1)
-    generation = engine.generate(prompt, GREEDY, max_new_tokens=4)
+    generation = generate(engine, prompt, count=4)
     assert list(generation) == greedy(decoder, prompt, count)
     assert generation.finish_reason == "length"
 
 
 @pytest.mark.parametrize(("length", "count"), [(CONTEXT, 1), (CONTEXT - 1, 2), (1, CONTEXT)])
 def test_output_ends_with_the_context(engine: Engine, length: int, count: int) -> None:
-    generation = engine.generate(prompt_of(length), GREEDY, max_new_tokens=1000)
+    generation = generate(engine, prompt_of(length), count=1000)
     assert len(list(generation)) == count
     assert generation.finish_reason == "length"
 
@@ -84,28 +88,28 @@ def test_request_is_refused_before_work_begins(
         engine.generate(prompt, GREEDY, **{"max_new_tokens": 1, **options})
 
 
-def test_output_stops_at_an_end_of_sequence_id_which_is_not_yielded(small_program: Path) -> None:
-    with Engine.load(small_program) as engine:
-        prompt = prompt_of(9)
-        object.__setattr__(engine.info, "eos_token_ids", ())
-        tokens = list(engine.generate(prompt, GREEDY, max_new_tokens=12))
-        last = next(i for i in range(3, 12) if tokens[i] not in tokens[:i])
-        object.__setattr__(engine.info, "eos_token_ids", (302, tokens[last]))
-        generation = engine.generate(prompt, GREEDY, max_new_tokens=12)
-        assert list(generation) == tokens[:last]
-        assert generation.finish_reason == "stop"
+def test_output_stops_at_an_end_of_sequence_id_which_is_not_yielded(engine: Engine) -> None:
+    prompt = prompt_of(9)
+    tokens = list(generate(engine, prompt, count=12))
+    last = next(i for i in range(3, 12) if tokens[i] not in tokens[:i])
+    generation = engine.generate(prompt, GREEDY, max_new_tokens=12, stop_ids=(302, tokens[last]))
+    assert list(generation) == tokens[:last]
+    assert generation.finish_reason == "stop"
+
+
+def test_ids_that_end_an_output_come_with_the_model(engine: Engine) -> None:
+    assert engine.info.eos_token_ids == (0,)
 
 
 def test_interleaved_generations_give_what_they_give_alone(engine: Engine) -> None:
     prompts = (prompt_of(20), prompt_of(7))
     sampling = (SamplingParameters(temperature=0.9, seed=3), SamplingParameters(temperature=1.1, top_k=40, seed=0))
     alone = [
-        list(engine.generate(p, s, max_new_tokens=12, slot=slot))
+        list(generate(engine, p, s, count=12, slot=slot))
         for slot, (p, s) in enumerate(zip(prompts, sampling, strict=True))
     ]
     generations = [
-        engine.generate(p, s, max_new_tokens=12, slot=slot)
-        for slot, (p, s) in enumerate(zip(prompts, sampling, strict=True))
+        generate(engine, p, s, count=12, slot=slot) for slot, (p, s) in enumerate(zip(prompts, sampling, strict=True))
     ]
     given: list[list[int]] = [[], []]
     for turn in (0, 1, 1, 0, 0, 0, 1, 0, 1, 1, 1, 0, 1, 0, 0, 1, 0, 1, 0, 1, 0, 1, 1, 0):
@@ -115,23 +119,23 @@ def test_interleaved_generations_give_what_they_give_alone(engine: Engine) -> No
 
 def test_slot_shows_nothing_of_its_last_sequence_even_if_it_left_nan(engine: Engine) -> None:
     prompt = prompt_of(20)
-    expected = list(engine.generate(prompt, GREEDY, max_new_tokens=6))
+    expected = list(generate(engine, prompt, count=6))
     for state in engine.session.state.values():
         state.fill_(torch.nan if state.is_floating_point() else 7)
-    assert list(engine.generate(prompt, GREEDY, max_new_tokens=6)) == expected
+    assert list(generate(engine, prompt, count=6)) == expected
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**63 - 1])
 def test_same_seed_gives_the_same_tokens(engine: Engine, seed: int) -> None:
     prompt, sampling = prompt_of(5), SamplingParameters(temperature=1.5, seed=seed)
-    first = list(engine.generate(prompt, sampling, max_new_tokens=10))
-    assert list(engine.generate(prompt, sampling, max_new_tokens=10, slot=1)) == first
+    first = list(generate(engine, prompt, sampling, count=10))
+    assert list(generate(engine, prompt, sampling, count=10, slot=1)) == first
 
 
 def test_generation_whose_slot_was_taken_says_so(engine: Engine) -> None:
-    first = engine.generate(prompt_of(3), GREEDY, max_new_tokens=9)
+    first = generate(engine, prompt_of(3), count=9)
     next(first)
-    next(engine.generate(prompt_of(3), GREEDY, max_new_tokens=9))
+    next(generate(engine, prompt_of(3), count=9))
     with pytest.raises(EngineError, match="slot 0: a later generation has taken it"):
         next(first)
 

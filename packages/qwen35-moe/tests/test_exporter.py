@@ -1,4 +1,4 @@
-"""The exporter: the program equals the eager model, assets and metadata travel with it, and a failure leaves nothing."""
+"""The exporter: the program equals the eager model, assets and metadata go with it, a failure leaves nothing."""
 
 import json
 from collections.abc import Callable
@@ -105,6 +105,7 @@ def test_metadata_and_assets(make_checkpoint: MakeCheckpoint, tmp_path: Path) ->
         "chunk": 64,
         "slots": 3,
         "vocab_size": 301,
+        "active_experts": 5,
         "sampled_vocab_size": 281,
         "eos_token_ids": "280 0",
         "device": "cpu",

@@ -1,6 +1,6 @@
 """The engine: prompts of token ids in, token ids out; it knows nothing of text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
@@ -115,15 +115,21 @@ class Engine:
         *,
         max_new_tokens: int,
         slot: int = 0,
+        stop_ids: Collection[int] | None = None,
     ) -> Generation:
         """Return the tokens that follow a prompt, in a slot whose earlier sequence is forgotten.
+
+        stop_ids: ids that end the output; None: the model's own.
 
         Generations of different slots may be interleaved in any order; each gives what it gives alone. Work begins
         with the first token that is asked for. Raises PromptError where the prompt is empty, does not fit the
         context, or holds an id that is not in the vocabulary; the output ends with the context at the latest.
         """
         self._check(prompt_ids, max_new_tokens, slot)
-        return Generation(self._run(list(prompt_ids), sampling or SamplingParameters(), max_new_tokens, slot))
+        stops = frozenset(self.info.eos_token_ids if stop_ids is None else stop_ids)
+        # The last token is chosen but never run through the model, so one more than the context's rest fits.
+        limit = min(max_new_tokens, self.info.context - len(prompt_ids) + 1)
+        return Generation(self._run(list(prompt_ids), sampling or SamplingParameters(), slot, limit, stops))
 
     def prefill(self, tokens: Sequence[int], *, slot: int = 0, start: int = 0) -> torch.Tensor:
         """Run tokens at `start` of a slot, in chunks; return the logits (1, V) of the last until the next call."""
@@ -145,17 +151,15 @@ class Engine:
         self.close()
 
     def _run(
-        self, prompt: list[int], sampling: SamplingParameters, max_new_tokens: int, slot: int
+        self, prompt: list[int], sampling: SamplingParameters, slot: int, limit: int, stops: frozenset[int]
     ) -> Iterator[int | FinishReason]:
-        # The last token is chosen but never run through the model, so one more than the context's rest fits.
-        limit = min(max_new_tokens, self.info.context - len(prompt) + 1)
         self._owners[slot] = owner = object()
         pending = [self._loop.begin(slot, self.prefill(prompt, slot=slot), len(prompt), sampling)]
         for chosen in range(1, limit + 1):
             if self._loop.runs_ahead and chosen < limit:
                 pending.append(self._loop.step(slot))
             token = pending.pop(0).wait()
-            if token in self.info.eos_token_ids:
+            if token in stops:
                 yield "stop"
                 return
             yield token

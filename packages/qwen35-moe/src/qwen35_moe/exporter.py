@@ -142,6 +142,7 @@ def describe(
         "chunk": options.shape.chunk,
         "slots": options.shape.slots,
         "vocab_size": config.vocab_size,
+        "active_experts": config.num_experts_per_tok + config.shared_experts,
         "sampled_vocab_size": sampled_vocab_size(config, assets),
         "eos_token_ids": " ".join(map(str, stop_ids(config, assets))),
         "device": str(Device.parse(options.device)),
