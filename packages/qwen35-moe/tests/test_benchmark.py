@@ -15,7 +15,6 @@ from qwen35_moe.random_program import write_random_program
 from qwen35_moe.testing import small_config
 from qwen35_moe.traffic import decode_traffic
 
-
 NBYTES = {"uint8": 1, "bfloat16": 2, "float32": 4}
 
 
