@@ -29,11 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--target", default="sm_90,sm_80,sm_120", help="comma-separated, of sm_80, sm_90, sm_120")
     parser.add_argument("--only", default="", help="only the cases whose name contains this")
     options = parser.parse_args(arguments)
-    if triton.knobs.runtime.interpret:
-        parser.error("TRITON_INTERPRET is set; kernels are compiled, not interpreted")
     capabilities = [int(name.strip().removeprefix("sm_")) for name in options.target.split(",")]
     if unknown := [c for c in capabilities if c not in SHARED_LIMITS]:
         parser.error(f"--target: expected of {sorted(SHARED_LIMITS)}, got {unknown}")
+    if triton.knobs.runtime.interpret:
+        parser.error("TRITON_INTERPRET is set; kernels are compiled, not interpreted")
     print(f"{'kernel':<60} {'target':>7} {'regs':>5} {'spills':>7} {'shared':>8}")
     failures = 0
     for case in all_cases():
