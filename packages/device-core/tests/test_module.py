@@ -40,7 +40,7 @@ def test_state_lives_from_call_to_call(stateful: Folder) -> None:
         assert torch.equal(module.default_session.state["total"], torch.arange(4.0))
 
 
-@pytest.mark.parametrize("rows", [8, 1, 3, 8, 2], ids="rows{}".format)
+@pytest.mark.parametrize("rows", [8, 1, 3, 2], ids="rows{}".format)
 def test_sizes_may_change(stateful: Folder, rows: int) -> None:
     with Module.load(stateful()) as module:
         for count in (rows, 5, rows):
@@ -379,8 +379,9 @@ def test_threads_take_turns(stateful: Folder) -> None:
         assert failures == []
 
 
-def peak_kib() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def resident_nbytes() -> int:
+    """Return the memory of this process; Linux only, as the promise is tested there."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def test_ten_thousand_executions_leave_memory_flat(stateful: Folder) -> None:
@@ -390,12 +391,12 @@ def test_ten_thousand_executions_leave_memory_flat(stateful: Folder) -> None:
             module.execute("step", [x])
             module.execute("rows", [y])
         gc.collect()
-        before, objects = peak_kib(), len(gc.get_objects())
+        before, objects = resident_nbytes(), len(gc.get_objects())
         for _ in range(10_000):
             module.execute("step", [x])
             module.execute("rows", [y])
         gc.collect()
-        assert peak_kib() - before < 2048
+        assert resident_nbytes() - before < 2 * 2**20
         assert abs(len(gc.get_objects()) - objects) < 100
 
 
@@ -418,5 +419,5 @@ def test_a_hundred_loads_leave_memory_flat(tmp_path: Path) -> None:
             module.execute("f", [x_1])
         if i == 9:
             gc.collect()
-            before = peak_kib()
-    assert peak_kib() - before < 4096
+            before = resident_nbytes()
+    assert resident_nbytes() - before < 4 * 2**20
