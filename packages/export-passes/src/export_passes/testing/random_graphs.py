@@ -195,7 +195,8 @@ class _Builder:
 
     def _placeholder(self, name: str, tensor: torch.Tensor, kind: InputKind, target: str | None) -> None:
         node = self._graph.placeholder(name)
-        node.meta["val"] = self._fake_mode.from_tensor(tensor, static_shapes=True)
+        with self._fake_mode:
+            node.meta["val"] = torch.empty(tensor.shape)
         persistent = True if kind is InputKind.BUFFER else None
         self._specs.append(InputSpec(kind, TensorArgument(name=name), target, persistent))
         self._keep(node, tensor.clone(), True)
@@ -236,11 +237,12 @@ def _broadcast(b: _Builder) -> None:
 
 def _product(b: _Builder) -> None:
     one = b.pick(2)
-    if one.meta["val"].dim() == 2:
-        other = b.like(one)
-        b.add(aten.t.default, other)
-        if one.meta["val"].dtype == torch.float32:
-            b.add(aten.mm.default, one, b._values[-1])
+    if one.meta["val"].dim() == 2 and one.meta["val"].dtype == torch.float32:
+        # Of signs: a product rounds differently for operands in other memory orders, and copies change the order.
+        b.add(aten.sign.default, b.like(one))
+        b.add(aten.t.default, b._values[-1])
+        b.add(aten.sign.default, one)
+        b.add(aten.mm.default, b._values[-1], b._values[-2])
 
 
 def _concatenate(b: _Builder) -> None:
@@ -315,12 +317,10 @@ def _write(b: _Builder) -> None:
     kind = b.integer(0, 3)
     if kind == 0:
         b.add(aten.add_.Tensor, one, b.integer(1, 3))
-    elif kind == 1:
-        b.add(aten.mul_.Tensor, one, b.like(one))
-    elif kind == 2:
+    elif kind in (1, 2):
         # A source of its own: overlap of the two would be undefined.
         b.add(aten.mul.Tensor, b.like(one), 2)
-        b.add(aten.copy_.default, one, b._values[-1])
+        b.add(aten.mul_.Tensor if kind == 1 else aten.copy_.default, one, b._values[-1])
     else:
         b.add(aten.zero_.default, one)
 
