@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 from cuda_kernels.registration import FAMILIES
 from cuda_kernels.report import KernelCase
-from cuda_kernels.report.__main__ import main
 from cuda_kernels.report.compiler import Usage, compile_case
+from cuda_kernels.report.table import main
 
 
 @triton.jit
