@@ -93,24 +93,31 @@ def scatter(
     p_ids,
     p_places,
     p_sorted,
+    p_scale,
+    p_sorted_scale,
     pairs,
     EXPERTS: tl.constexpr,
+    SLOTS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    BLOCK: tl.constexpr,
     CHUNK: tl.constexpr,
-    RANK_BLOCK: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Write the pairs of a chunk to their places."""
+    """Write the pairs of a chunk to their places, and the scales of their token's row as (blocks, GROUPS, BLOCK)."""
     chunk = tl.program_id(0)
     o_pair = chunk * CHUNK + tl.arange(0, CHUNK)
+    o_other = chunk * CHUNK + tl.arange(0, CHUNK)
     # The ids are two kernels old.
     expert = _load_experts(p_ids, o_pair, pairs, EXPERTS)
-    rank = tl.zeros((CHUNK,), tl.int32)
-    for first in range(0, CHUNK, RANK_BLOCK):
-        o_other = chunk * CHUNK + first + tl.arange(0, RANK_BLOCK)
-        other = _load_experts(p_ids, o_other, pairs, EXPERTS)
-        earlier = (other[None, :] == expert[:, None]) & (o_other[None, :] < o_pair[:, None])
-        rank += tl.sum(earlier.to(tl.int32), 1)
+    other = _load_experts(p_ids, o_other, pairs, EXPERTS)
+    earlier = (other[None, :] == expert[:, None]) & (o_other[None, :] < o_pair[:, None])
+    rank = tl.sum(earlier.to(tl.int32), 1)
     wait_for_previous(PDL)
     m_pair = expert < EXPERTS
-    place = tl.load(p_places + chunk.to(tl.int64) * EXPERTS + expert, mask=m_pair, other=0)
-    tl.store(p_sorted + place + rank, o_pair, mask=m_pair)
+    place = rank + tl.load(p_places + chunk.to(tl.int64) * EXPERTS + expert, mask=m_pair, other=0)
+    tl.store(p_sorted + place, o_pair, mask=m_pair)
+    if p_scale is not None:
+        p_row = p_scale + (o_pair // SLOTS).to(tl.int64) * GROUPS
+        p_column = p_sorted_scale + (place // BLOCK).to(tl.int64) * (GROUPS * BLOCK) + place % BLOCK
+        for group in tl.static_range(GROUPS):
+            tl.store(p_column + group * BLOCK, tl.load(p_row + group, mask=m_pair), mask=m_pair)

@@ -118,38 +118,42 @@ def down(
     PADDED: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Compute BLOCK outputs of one token; a tile has PADDED_SLOTS · BLOCK rows and PADDED words from WIDTH / 8 up."""
+    """Compute BLOCK outputs of one token, all its slots at once; PADDED is the power of two from WIDTH / 8 words up."""
     WORDS: tl.constexpr = WIDTH // 8
     UNIT: tl.constexpr = min(4, H_BLOCK // 8) if INT8 else 4
-    ROWS: tl.constexpr = PADDED_SLOTS * BLOCK
+    UNITS: tl.constexpr = PADDED // UNIT
+    TILE: tl.constexpr = BLOCK * PADDED_SLOTS
     token = (tl.program_id(0) // (HIDDEN // BLOCK)).to(tl.int64)
     first = tl.program_id(0) % (HIDDEN // BLOCK) * BLOCK
-    o_row = tl.arange(0, ROWS)
-    slot = o_row // BLOCK
+    slot = tl.arange(0, PADDED_SLOTS)[None, :, None]
     # Ids and router weights are two kernels old: `gate_up` waited for them before this kernel could start.
     expert = tl.load(p_ids + token * SLOTS + slot, mask=slot < SLOTS, other=-1)
-    m_row = (expert >= 0) & (expert < EXPERTS)
-    routed = tl.load(p_weights + token * SLOTS + slot, mask=m_row, other=0.0)
-    o_word = tl.arange(0, PADDED)[None, :]
-    o_unit = tl.arange(0, PADDED // UNIT)[None, :]
-    m_word = m_row[:, None] & (o_word < WORDS)
-    m_unit = m_row[:, None] & (o_unit < WORDS // UNIT)
-    row = (expert.to(tl.int64) * HIDDEN + first + o_row % BLOCK)[:, None]
+    m_slot = (expert >= 0) & (expert < EXPERTS)
+    routed = tl.load(p_weights + token * SLOTS + slot, mask=m_slot, other=0.0)
+    o_word = tl.arange(0, PADDED)[None, None, :]
+    o_unit = tl.arange(0, UNITS)[None, None, :]
+    m_word = m_slot & (o_word < WORDS)
+    m_unit = m_slot & (o_unit < WORDS // UNIT)
+    row = expert.to(tl.int64) * HIDDEN + first + tl.arange(0, BLOCK)[:, None, None]
     words = tl.load(p_weight + row * WORDS + o_word, mask=m_word, other=0)
     o_scale = o_unit * (8 * UNIT) // GROUP
     scale = tl.load(p_weight_scale + row * (WIDTH // GROUP) + o_scale, mask=m_unit, other=0.0).to(tl.float32)
     wait_for_previous(PDL)
 
-    pair = (token * SLOTS + slot)[:, None]
+    # The activations of a slot are loaded once and serve all rows of the tile.
+    pair = token * SLOTS + slot
     if INT8:
         even = tl.load(p_h + pair * (2 * WORDS) + o_word, mask=m_word, other=0)
         odd = tl.load(p_h + pair * (2 * WORDS) + WORDS + o_word, mask=m_word, other=0)
         o_h_scale = o_unit * (8 * UNIT) // H_BLOCK
-        h_scale = tl.load(p_h_scale + pair * (WIDTH // H_BLOCK) + o_h_scale, mask=m_unit, other=0.0) * 0.0625
-        products = _sum_units(dot_words(words, even, odd), UNIT) * (scale * h_scale)
+        h_scale = tl.load(p_h_scale + pair * (WIDTH // H_BLOCK) + o_h_scale, mask=m_unit, other=0.0)
+        products = dot_words(words, even, odd)
+        factor = scale * (h_scale * (routed * 0.0625))
     else:
-        products = _sum_units(_dot_floats(words, p_h + pair * WIDTH + o_word * 8, m_word), UNIT) * scale
-    result = tl.sum(tl.reshape(tl.sum(products, 1) * routed, (PADDED_SLOTS, BLOCK)), 0)
+        products = _dot_floats(words, p_h + pair * WIDTH + o_word * 8, m_word)
+        factor = scale * routed
+    units = tl.reshape(_sum_units(tl.reshape(products, (TILE, PADDED)), UNIT), (BLOCK, PADDED_SLOTS, UNITS))
+    result = tl.sum(tl.sum(units * factor, 2), 1)
     o_out = token * HIDDEN + first + tl.arange(0, BLOCK)
     if p_residual is not None:
         result += tl.load(p_residual + o_out).to(tl.float32)

@@ -18,26 +18,32 @@ _MAGIC = tl.constexpr(12582912.0)
 
 
 @triton.jit
+def _load_scale(p_scale, row, group, GROUPS: tl.constexpr):
+    """Return the scales of `group` of rows (R,) as they are; 16-bit ones come in pairs, which a copy can take."""
+    if p_scale.dtype.element_ty.primitive_bitwidth == 16 and GROUPS % 2 == 0:
+        word = tl.load(p_scale.to(tl.pointer_type(tl.int32)) + row * (GROUPS // 2) + group // 2)
+        return (word >> (group % 2 * 16)).to(tl.int16).to(p_scale.dtype.element_ty, bitcast=True)
+    return tl.load(p_scale + row * GROUPS + group)
+
+
+@triton.jit
 def _multiply(
     p_weight,
     p_weight_scale,
     row,
     p_x,
-    p_x_scale,
     o_x,
-    o_x_scale,
-    m_x,
+    p_x_scale,
     K: tl.constexpr,
     GROUP: tl.constexpr,
     STEP: tl.constexpr,
     KIND: tl.constexpr,
-    DTYPE: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Return (R, B) float32: rows `row` (R,) of a weight of K columns times activations at o_x (B,), STEP a time.
 
-    KIND is "int8" (int4 weights, int8 planes scaled every STEP columns), "int4" (int4 weights, DTYPE activations) or
-    "dense". STEP divides the weight's group.
+    KIND is "int8" (int4 weights, int8 planes whose STEP columns share a scale, p_x_scale (K / STEP, B)), "int4" (int4
+    weights, floating-point activations) or "dense". STEP divides the weight's group.
     """
     R: tl.constexpr = row.shape[0]
     B: tl.constexpr = o_x.shape[0]
@@ -45,29 +51,29 @@ def _multiply(
     o_step = tl.arange(0, STEP)
     o_half = tl.arange(0, STEP // 2)
     for step in tl.range(0, K // STEP, num_stages=STAGES):
-        if KIND == "int8":
+        if KIND == "dense":
+            weight = tl.load(p_weight + row[:, None] * K + step * STEP + o_step[None, :])
+        else:
             packed = tl.load(p_weight + row[:, None] * (K // 2) + step * (STEP // 2) + o_half[None, :])
+            scale = _load_scale(p_weight_scale, row, step * STEP // GROUP, K // GROUP)
+        if KIND == "int8":
             p_even = p_x + o_x[None, :] + step * (STEP // 2) + o_half[:, None]
-            x_even = tl.load(p_even, mask=m_x[None, :], other=0)
-            x_odd = tl.load(p_even + K // 2, mask=m_x[None, :], other=0)
+            x_even = tl.load(p_even)
+            x_odd = tl.load(p_even + K // 2)
+            x_scale = tl.load(p_x_scale + step * B + tl.arange(0, B))
             even, odd = split_nibbles(packed)
             products = tl.dot(even, x_even, out_dtype=tl.int32)
             products = tl.dot(odd, x_odd, products, out_dtype=tl.int32)
-            x_scale = tl.load(p_x_scale + o_x_scale + step, mask=m_x, other=0.0) * 0.0625
-            scale = tl.load(p_weight_scale + row * (K // GROUP) + step * STEP // GROUP).to(tl.float32)
             # An integer becomes a float by two full-rate instructions; a conversion has a quarter of the rate.
             shifted = (products + _MAGIC_BITS).to(tl.float32, bitcast=True)
-            acc += (shifted * x_scale[None, :] - _MAGIC * x_scale[None, :]) * scale[:, None]
+            acc += (shifted * x_scale[None, :] - _MAGIC * x_scale[None, :]) * scale.to(tl.float32)[:, None]
         else:
-            x = tl.load(p_x + o_x[None, :] + step * STEP + o_step[:, None], mask=m_x[None, :], other=0.0)
+            x = tl.load(p_x + o_x[None, :] + step * STEP + o_step[:, None])
             if KIND == "int4":
-                packed = tl.load(p_weight + row[:, None] * (K // 2) + step * (STEP // 2) + o_half[None, :])
-                scale = tl.load(p_weight_scale + row * (K // GROUP) + step * STEP // GROUP)
-                weight = dequantize_packed(packed, scale, DTYPE)
-            else:
-                weight = tl.load(p_weight + row[:, None] * K + step * STEP + o_step[None, :])
+                weight = dequantize_packed(packed, scale, p_x.dtype.element_ty)
             acc = tl.dot(weight, x, acc, input_precision="tf32x3")
-    return acc
+    # `split_nibbles` gives 16 times the weights.
+    return acc * 0.0625 if KIND == "int8" else acc
 
 
 @triton.jit(do_not_specialize=["pairs"])
@@ -93,7 +99,10 @@ def gate_up_blocks(
     STAGES: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Compute ROW_BLOCK elements of h of PAIR_BLOCK pairs; int8 h is quantized over these elements."""
+    """Compute ROW_BLOCK elements of h (C, WIDTH) of PAIR_BLOCK sorted pairs; int8 h is quantized over these elements.
+
+    p_x_scale: (blocks, HIDDEN / STEP, PAIR_BLOCK); p_h_scale: (blocks, WIDTH / ROW_BLOCK, PAIR_BLOCK).
+    """
     block = tl.program_id(0) // (WIDTH // ROW_BLOCK)
     first = tl.program_id(0) % (WIDTH // ROW_BLOCK) * ROW_BLOCK
     wait_for_previous(PDL)
@@ -101,8 +110,8 @@ def gate_up_blocks(
         return
     expert = tl.load(p_expert + block).to(tl.int64)
     pair = tl.load(p_sorted + block * PAIR_BLOCK + tl.arange(0, PAIR_BLOCK))
-    m_pair = pair < pairs
-    token = tl.where(m_pair, pair // SLOTS, 0).to(tl.int64)
+    # Padding computes the first token again, into rows that nobody reads.
+    token = tl.where(pair < pairs, pair // SLOTS, 0).to(tl.int64)
 
     # Even elements of h before odd ones where h is stored in planes; gate and up alternate every eight rows, which one
     # thread holds together.
@@ -116,15 +125,12 @@ def gate_up_blocks(
         p_weight_scale,
         row,
         p_x,
-        p_x_scale,
         token * HIDDEN,
-        token * (HIDDEN // GROUP),
-        m_pair,
+        p_x_scale + block.to(tl.int64) * (HIDDEN // STEP * PAIR_BLOCK) if KIND == "int8" else None,
         HIDDEN,
         GROUP,
         STEP,
         KIND,
-        p_x.dtype.element_ty,
         STAGES,
     )
     halves = tl.permute(tl.reshape(products, (ROW_BLOCK // 8, 2, 8, PAIR_BLOCK)), (0, 2, 3, 1))
@@ -132,17 +138,18 @@ def gate_up_blocks(
     h = tl.reshape(gate * tl.sigmoid(gate) * up, (ROW_BLOCK, PAIR_BLOCK))
 
     o_h = tl.arange(0, ROW_BLOCK)
-    row_h = pair.to(tl.int64) * WIDTH
+    o_pair = tl.arange(0, PAIR_BLOCK)
+    p_block = p_h + block.to(tl.int64) * (PAIR_BLOCK * WIDTH) + o_pair[None, :] * WIDTH
     if KIND == "int8":
         largest = tl.maximum(tl.max(tl.abs(h), 0), 1e-30)
         shifted = h * (127.0 / largest)[None, :] + _MAGIC
         values = (shifted.to(tl.int32, bitcast=True) & 0xFF).to(tl.int8)
         o_plane = o_h // (ROW_BLOCK // 2) * (WIDTH // 2) + first // 2 + o_h % (ROW_BLOCK // 2)
-        tl.store(p_h + row_h[None, :] + o_plane[:, None], values, mask=m_pair[None, :])
-        o_scale = pair.to(tl.int64) * (WIDTH // ROW_BLOCK) + first // ROW_BLOCK
-        tl.store(p_h_scale + o_scale, largest / 127.0, mask=m_pair)
+        tl.store(p_block + o_plane[:, None], values)
+        o_scale = block.to(tl.int64) * (WIDTH // ROW_BLOCK) + first // ROW_BLOCK
+        tl.store(p_h_scale + o_scale * PAIR_BLOCK + o_pair, largest / 127.0)
     else:
-        tl.store(p_h + row_h[None, :] + first + o_h[:, None], h.to(p_h.dtype.element_ty), mask=m_pair[None, :])
+        tl.store(p_block + first + o_h[:, None], h.to(p_h.dtype.element_ty))
 
 
 @triton.jit(do_not_specialize=["pairs"])
@@ -182,24 +189,21 @@ def down_blocks(
     o_row = first + tl.arange(0, ROW_BLOCK)
     # Rows past the end repeat the last one and are not stored.
     row = expert * HIDDEN + tl.minimum(o_row, HIDDEN - 1)
-    source = tl.where(m_pair, pair, 0).to(tl.int64)
+    o_h = (block.to(tl.int64) * PAIR_BLOCK + tl.arange(0, PAIR_BLOCK)) * WIDTH
     products = _multiply(
         p_weight,
         p_weight_scale,
         row,
         p_h,
-        p_h_scale,
-        source * WIDTH,
-        source * (WIDTH // STEP),
-        m_pair,
+        o_h,
+        p_h_scale + block.to(tl.int64) * (WIDTH // STEP * PAIR_BLOCK) if KIND == "int8" else None,
         WIDTH,
         GROUP,
         STEP,
         KIND,
-        p_h.dtype.element_ty,
         STAGES,
     )
-    p_tile = p_y + source[None, :] * HIDDEN + o_row[:, None]
+    p_tile = p_y + pair.to(tl.int64)[None, :] * HIDDEN + o_row[:, None]
     result = (products * routed[None, :]).to(p_y.dtype.element_ty)
     tl.store(p_tile, result, mask=m_pair[None, :] & (o_row < HIDDEN)[:, None])
 

@@ -177,15 +177,25 @@ def launch_grouped(
     sorted_ids = ids.new_empty(capacity)
     expert_ids = ids.new_empty(capacity // config.pair_block)
     num_padded = ids.new_empty(1)
+    compute = out.dtype if kind == "int8" else x.dtype
+    h = out.new_empty((capacity, width), dtype=torch.int8 if kind == "int8" else compute)
+    x_scale_sorted = h_scale = None
+    if x_scale is not None:
+        x_scale_sorted = x_scale.new_empty((expert_ids.numel(), x_scale.shape[1], config.pair_block))
+        h_scale = x_scale.new_empty((expert_ids.numel(), width // config.gate_up.rows, config.pair_block))
+    y = out.new_empty((pairs, hidden), dtype=compute)
     moe_align_block_size(
-        ids, config.pair_block, count, sorted_ids=sorted_ids, expert_ids=expert_ids, num_padded=num_padded
+        ids,
+        config.pair_block,
+        count,
+        sorted_ids=sorted_ids,
+        expert_ids=expert_ids,
+        num_padded=num_padded,
+        scale=x_scale,
+        sorted_scale=x_scale_sorted,
     )
     # A block has a pair at least, so there are no more used blocks than pairs.
     blocks = min(expert_ids.numel(), pairs)
-    compute = out.dtype if kind == "int8" else x.dtype
-    h = out.new_empty((pairs, width), dtype=torch.int8 if kind == "int8" else compute)
-    h_scale = out.new_empty((pairs, width // config.gate_up.rows), dtype=torch.float32) if kind == "int8" else None
-    y = out.new_empty((pairs, hidden), dtype=compute)
     shared: dict[str, Any] = {
         "p_sorted": sorted_ids,
         "p_expert": expert_ids,
@@ -201,7 +211,7 @@ def launch_grouped(
     }
     grouped.gate_up_blocks[(blocks * (width // config.gate_up.rows),)](
         p_x=x,
-        p_x_scale=x_scale,
+        p_x_scale=x_scale_sorted,
         p_weight=experts.gate_up,
         p_weight_scale=scales[0],
         p_h=h,

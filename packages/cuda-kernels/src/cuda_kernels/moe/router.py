@@ -109,13 +109,6 @@ def route_rows(
     logits = tl.sum(weight.to(tl.float32) * x[None, :], 1)
     p_token_logits = p_logits + token * ROWS
     tl.store(p_token_logits + o_row, logits, mask=o_row < ROWS)
-    if p_norm is not None:
-        for group in range(tl.program_id(0), HIDDEN // GROUP, tl.num_programs(0)):
-            o_group = group * GROUP + tl.arange(0, GROUP // 8)[:, None] * 8 + tl.arange(0, 8)[None, :]
-            group_gain = tl.load(p_norm + o_group).to(tl.float32) + 1.0
-            normed = tl.load(p_row + o_group).to(tl.float32) * inverse * group_gain
-            first = group * (GROUP // 8)
-            store_quantized(normed, p_values, p_scale, p_group_sum, token, first, HIDDEN // 8, GROUP // 8, GROUP // 8)
 
     tl.debug_barrier()  # the whole block has stored before one thread of it says so
     arrived = tl.atomic_add(p_counters + token, 1, sem="acq_rel")
@@ -129,6 +122,13 @@ def route_rows(
         chosen = token + tl.zeros((1,), tl.int32)
         _choose(everything, gate, p_weights, p_ids, chosen, tokens, EXPERTS, TOP_K, SHARED, PADDED_SLOTS)
         tl.store(p_counters + token, 0)
+    if p_norm is not None:
+        for group in range(tl.program_id(0), HIDDEN // GROUP, tl.num_programs(0)):
+            o_group = group * GROUP + tl.arange(0, GROUP // 8)[:, None] * 8 + tl.arange(0, 8)[None, :]
+            group_gain = tl.load(p_norm + o_group).to(tl.float32) + 1.0
+            normed = tl.load(p_row + o_group).to(tl.float32) * inverse * group_gain
+            first = group * (GROUP // 8)
+            store_quantized(normed, p_values, p_scale, p_group_sum, token, first, HIDDEN // 8, GROUP // 8, GROUP // 8)
 
 
 @triton.jit

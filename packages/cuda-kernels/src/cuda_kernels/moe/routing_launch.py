@@ -11,8 +11,7 @@ from cuda_kernels.moe import align, router
 from cuda_kernels.moe.configs import RouterConfig, router_config
 from cuda_kernels.primitives import has_dependent_launch
 
-CHUNK = 256  # pairs a program
-RANK_BLOCK = 32
+CHUNK = 128  # pairs a program
 EXPERT_BLOCK = 16
 CHUNK_BLOCK = 64
 
@@ -123,8 +122,14 @@ def moe_align_block_size(
     sorted_ids: torch.Tensor,
     expert_ids: torch.Tensor,
     num_padded: torch.Tensor,
+    scale: torch.Tensor | None = None,
+    sorted_scale: torch.Tensor | None = None,
 ) -> None:
-    """Fill the three outputs as `moe_align_block_size` says."""
+    """Fill the three outputs as `moe_align_block_size` says.
+
+    With `scale (T, G)`, `sorted_scale (C / block_size, G, block_size)` is filled with the scales of each pair's token,
+    except at padding.
+    """
     pairs = ids.numel()
     chunks = max(triton.cdiv(pairs, CHUNK), 1)
     pdl = has_dependent_launch(ids.device)
@@ -164,10 +169,14 @@ def moe_align_block_size(
         p_ids=ids,
         p_places=places,
         p_sorted=sorted_ids,
+        p_scale=scale,
+        p_sorted_scale=sorted_scale,
         pairs=pairs,
         EXPERTS=num_experts,
+        SLOTS=ids.shape[1],
+        GROUPS=scale.shape[1] if scale is not None else 0,
+        BLOCK=block_size,
         CHUNK=CHUNK,
-        RANK_BLOCK=RANK_BLOCK,
         PDL=pdl,
         launch_pdl=pdl,
     )

@@ -5,7 +5,7 @@ import torch
 from cuda_kernels.checks import check, checked
 from cuda_kernels.library import Operator
 from cuda_kernels.report import KernelCase
-from cuda_kernels.sort import reference
+from cuda_kernels.sort import launch, reference
 
 DTYPES = (torch.int64, torch.int32, torch.float32, torch.bfloat16, torch.float16)
 
@@ -24,6 +24,7 @@ OPERATORS = (
     Operator(
         schema="sort_stable(Tensor keys, int dim, bool descending) -> (Tensor values, Tensor indices)",
         reference=checked(_fake_sort_stable, reference.sort_stable),
+        cuda=launch.sort_stable,
         fake=_fake_sort_stable,
     ),
 )
