@@ -1,6 +1,6 @@
 """The engine: prompts of token ids in, token ids out; it knows nothing of text."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
@@ -13,7 +13,7 @@ from device_core.schema.types import Program
 
 from qwen35_moe.decode_loop import DecodeLoop
 from qwen35_moe.errors import EngineError, PromptError
-from qwen35_moe.memory import check_memory, nbytes_free, plan_memory
+from qwen35_moe.memory import MemoryPlan, check_memory, nbytes_free, plan_memory
 from qwen35_moe.sampling import SamplingParameters
 
 # Lengths of prompts that keep a CUDA graph.
@@ -88,11 +88,12 @@ class Engine:
         self._loop = DecodeLoop(self.session, device, slots=info.slots, vocab_size=info.vocab_size)
 
     @classmethod
-    def load(cls, folder: Path, *, device: str = "auto") -> Self:
+    def load(cls, folder: Path, *, device: str = "auto", on_plan: Callable[[MemoryPlan], None] | None = None) -> Self:
         """Load a program folder onto the device it was exported for (`auto`), or onto `device`.
 
-        A program for a GPU also runs on the CPU; one for the CPU has not the form that a GPU wants. Raises EngineError
-        and MemoryPlanError before a byte goes to a device, and what `Module.load` raises.
+        A program for a GPU also runs on the CPU; one for the CPU has not the form that a GPU wants. `on_plan` is told
+        what will be occupied, before anything is. Raises EngineError and MemoryPlanError before a byte goes to a
+        device, and what `Module.load` raises.
         """
         cuda_kernels.register()
         program = read_program(folder)
@@ -105,7 +106,10 @@ class Engine:
                 f"{folder}: {target} asked for, but this machine has {torch.cuda.device_count()} CUDA devices"
             )
         if target == info.device:
-            check_memory(plan_memory(program, target, nbytes_free=nbytes_free(target)))
+            plan = plan_memory(program, target, nbytes_free=nbytes_free(target))
+            if on_plan is not None:
+                on_plan(plan)
+            check_memory(plan)
         return cls(Module.load(folder, device=target), info, target)
 
     def generate(
