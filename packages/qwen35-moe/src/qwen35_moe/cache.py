@@ -71,7 +71,7 @@ def program_key(checkpoint: Path, options: ExportOptions, on_progress: OnProgres
 _READ = {*ASSETS, "model.safetensors.index.json"}
 
 
-def _add_code(digest: "hashlib._Hash", module: str) -> None:
+def _add_code(digest: hashlib.blake2b, module: str) -> None:
     """Add the sources of a package: a program made by other code is another program, whatever the version says."""
     spec = util.find_spec(module)
     assert spec is not None

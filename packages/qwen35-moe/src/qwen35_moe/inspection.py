@@ -119,15 +119,17 @@ def describe(program: t.Program) -> Iterator[Table | str]:
 def _describe_method(method: dict[str, Any]) -> Iterator[Table]:
     name = method["name"]
     if method["symbols"]:
-        rows = [(symbol["name"], symbol["min"], symbol["max"]) for symbol in method["symbols"]]
-        yield _table(f"{name}: symbols", ("name", "min", "max"), rows)
+        symbols = [(symbol["name"], symbol["min"], symbol["max"]) for symbol in method["symbols"]]
+        yield _table(f"{name}: symbols", ("name", "min", "max"), symbols)
     for part in ("inputs", "outputs"):
-        rows = [(v["name"], v.get("dtype", ""), _sizes(v.get("sizes", ())), v.get("device", "")) for v in method[part]]
-        yield _table(f"{name}: {part}", ("name", "dtype", "sizes", "device"), rows)
-    rows = [(index, f"{b['nbytes']:,}", b["device"], b["kind"]) for index, b in enumerate(method["buffers"])]
-    yield _table(f"{name}: planned buffers", ("buffer", "bytes", "device", "kind"), rows)
-    rows = [(index, *_told(each)) for index, each in enumerate(method["instructions"])]
-    yield _table(f"{name}: {len(rows)} instructions", ("#", "what", "writes", "reads"), rows)
+        values = [
+            (v["name"], v.get("dtype", ""), _sizes(v.get("sizes", ())), v.get("device", "")) for v in method[part]
+        ]
+        yield _table(f"{name}: {part}", ("name", "dtype", "sizes", "device"), values)
+    buffers = [(index, f"{b['nbytes']:,}", b["device"], b["kind"]) for index, b in enumerate(method["buffers"])]
+    yield _table(f"{name}: planned buffers", ("buffer", "bytes", "device", "kind"), buffers)
+    told = [(index, *_told(each)) for index, each in enumerate(method["instructions"])]
+    yield _table(f"{name}: {len(told)} instructions", ("#", "what", "writes", "reads"), told)
 
 
 def _told(instruction: dict[str, Any]) -> tuple[str, str, str]:

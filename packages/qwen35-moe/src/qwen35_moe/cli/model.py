@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from qwen35_moe.errors import CheckpointError, EngineError
@@ -14,23 +15,23 @@ PROGRAM = "program.json"
 CONFIG = "config.json"
 
 
-def default_model() -> Path:
-    """Return the tiny checkpoint. Raises CheckpointError, saying how to get it, where it is not installed."""
+def tiny_model() -> ModuleType:
+    """Return the package of the tiny model. Raises CheckpointError, saying how to get it, where it is not installed."""
     try:
-        from qwen35_tiny import checkpoint_path
+        import qwen35_tiny
     except ModuleNotFoundError as error:
         if error.name != "qwen35_tiny":
             raise
         raise CheckpointError(
-            "no MODEL given, and the tiny model that ships with the project is not installed: "
-            "pip install 'qwen35-moe[tiny]', or name a program folder or a checkpoint folder"
+            "the tiny model that ships with the project is not installed: pip install 'qwen35-moe[tiny]', "
+            "or name a program folder or a checkpoint folder"
         ) from None
-    return checkpoint_path()
+    return qwen35_tiny
 
 
 def model_folder(model: Path | None) -> Path:
     """Return the folder of a program or checkpoint. Raises EngineError where it is neither."""
-    folder = model or default_model()
+    folder: Path = model or tiny_model().checkpoint_path()
     if not folder.exists():
         raise EngineError(f"{folder}: there is no such folder")
     if not folder.is_dir():
@@ -90,7 +91,7 @@ def describe_memory(folder: Path, device: str) -> str:
 def export_progress(title: str) -> "Iterator[tuple[OnProgress, Callable[[], None]]]":
     """Show the stages of an export on stderr; gives what `export_checkpoint` reports to, and what tells a wait."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
     columns = (
@@ -100,7 +101,7 @@ def export_progress(title: str) -> "Iterator[tuple[OnProgress, Callable[[], None
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        tasks: dict[str, int] = {}
+        tasks: dict[str, TaskID] = {}
 
         def report(stage: str, done: int, total: int) -> None:
             if stage not in tasks:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -44,7 +45,7 @@ def perplexity(
     losses: dict[str, Loss] = {}
     with export_progress(f"reading {path.name}") as (report, _):
         for label, loss_of in _forms(folder, quant, group_size, activations, window, device):
-            losses[label] = total_loss(pieces, loss_of, lambda done, total, label=label: report(label, done, total))
+            losses[label] = total_loss(pieces, loss_of, partial(report, label))
     if as_json:
         typer.echo(json.dumps({"text": path.name, "forms": documents(losses)}, indent=2))
     else:
@@ -53,9 +54,9 @@ def perplexity(
 
 def held_out_text() -> Path:
     """Return the held-out texts that ship with the tiny model."""
-    from qwen35_moe.cli.model import default_model
+    from qwen35_moe.cli.model import tiny_model
 
-    return default_model().parent / "held_out.txt"
+    return tiny_model().held_out_path()
 
 
 def documents(losses: "dict[str, Loss]") -> dict[str, dict[str, float]]:
