@@ -1,8 +1,8 @@
 """Programs written by hand, for tests of the runtime."""
 
 import math
+import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import torch
 
@@ -123,7 +123,7 @@ class MethodBuilder:
 
 
 def write_program(
-    folder: Path,
+    folder: str | os.PathLike[str],
     methods: Sequence[t.Method],
     *,
     constants: Mapping[str, torch.Tensor] | None = None,
