@@ -1,12 +1,14 @@
 """int4 quantization of one matrix, or one stack of matrices, filled block by block."""
 
+import math
+
 import torch
 from cuda_kernels import int4
 
 from qwen35_moe.errors import CheckpointError, ExportError
 
-# Rows quantized at once: quantization works on float32 copies of them.
-_CHUNK_ELEMENTS = 1 << 24
+# Weights quantized at once: their float32 copies stay in a cache.
+_CHUNK_ELEMENTS = 1 << 19
 
 
 class QuantizedMatrix:
@@ -19,12 +21,15 @@ class QuantizedMatrix:
 
     def write(self, row: int, block: torch.Tensor, *, where: str) -> None:
         """Quantize `block` into the entries of the first dimension from `row` on; `where` names it in errors."""
-        step = max(1, _CHUNK_ELEMENTS // max(1, block[0].numel()))
-        for start in range(0, len(block), step):
-            part = block[start : start + step]
-            rows = slice(row + start, row + start + len(part))
+        rows = block.reshape(-1, block.shape[-1])
+        first = row * math.prod(block.shape[1:-1])
+        packed, scales = self.packed.flatten(0, -2), self.scales.flatten(0, -2)
+        step = max(1, _CHUNK_ELEMENTS // rows.shape[1])
+        for start in range(0, len(rows), step):
+            part = rows[start : start + step]
+            place = slice(first + start, first + start + len(part))
             try:
-                self.packed[rows], self.scales[rows] = int4.quantize_weight(
+                packed[place], scales[place] = int4.quantize_weight(
                     part, group_size=self.group_size, scale_dtype=self.scales.dtype
                 )
             except ValueError as error:
