@@ -64,6 +64,26 @@ def test_views_are_stored_contiguously(tmp_path: Path) -> None:
         assert torch.equal(reader.tensor("c"), constant)
 
 
+def test_constants_are_aligned(tmp_path: Path) -> None:
+    constants = {
+        "a": torch.zeros(3, dtype=torch.uint8),
+        "b": torch.arange(5.0),
+        "c": torch.arange(64),
+        "d": torch.ones(1, dtype=torch.float64),
+        "e": torch.ones(0),
+    }
+    with ProgramWriter(tmp_path / "p") as writer:
+        for name, constant in constants.items():
+            writer.add_constant(name, constant)
+        written = writer.finish(constant_program(**constants))
+    assert read_program(tmp_path / "p") == written
+    with ShardReader(tmp_path / "p" / written.constants["a"].shard) as reader:
+        for name, constant in constants.items():
+            tensor = reader.tensor(name)
+            assert torch.equal(tensor, constant)
+            assert tensor.numel() == 0 or tensor.data_ptr() % 64 == 0
+
+
 def test_shards_are_bounded(tmp_path: Path) -> None:
     constants = {f"c{i}": torch.full((100,), float(i)) for i in range(10)}
     with ProgramWriter(tmp_path / "p", max_shard_nbytes=1000) as writer:

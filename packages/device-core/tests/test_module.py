@@ -290,6 +290,16 @@ def test_failing_call_says_where(tmp_path: Path) -> None:
     assert caught.value.__notes__ == ["in method 'f', instruction 0: aten::add.out"]
 
 
+def test_operators_that_resize_are_found(tmp_path: Path) -> None:
+    method = MethodBuilder("f", symbols={"s0": (1, 4)})
+    x, y = method.input("x", "float32", ("s0",)), method.input("y", "float32", (1,))
+    out = method.planned("out", "float32", ("2*s0",), kind="io")
+    method.call("aten::add.out", x, y, out=out)
+    write_program(tmp_path / "p", [method.build([out])])
+    with Module.load(tmp_path / "p") as module, pytest.raises(ProgramError, match=r"sizes \(6,\), but .* \(3,\)"):
+        module.execute("f", [torch.ones(3), torch.ones(1)])
+
+
 def loop_program(folder: Path, *, step: int) -> Path:
     """Write `while x > 0: x -= step` with jumps."""
     method = MethodBuilder("f")
@@ -391,7 +401,7 @@ def test_ten_thousand_executions_leave_memory_flat(stateful: Folder) -> None:
             module.execute("step", [x])
             module.execute("rows", [y])
         gc.collect()
-        before, objects = resident_nbytes(), len(gc.get_objects())
+        objects, before = len(gc.get_objects()), resident_nbytes()
         for _ in range(10_000):
             module.execute("step", [x])
             module.execute("rows", [y])

@@ -3,9 +3,8 @@
 import re
 from pathlib import Path
 
-import pytest
-
 import device_core
+import pytest
 
 README = Path(__file__).parents[1] / "README.md"
 

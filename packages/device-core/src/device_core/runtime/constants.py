@@ -11,6 +11,7 @@ import torch
 from device_core.allocator import MAX_ALIGNMENT, allocators
 from device_core.buffer import DeviceMemoryBuffer
 from device_core.device import Device
+from device_core.errors import ProgramError
 from device_core.schema import types as t
 from device_core.schema.layout import contiguous_strides
 from device_core.schema.shards import ShardReader
@@ -19,7 +20,7 @@ from device_core.schema.shards import ShardReader
 class ConstantStore:
     """Constants by (name, device). On the host they lie in the mapped file; to a device they are copied once.
 
-    Raises ValueError where a shard cannot be read and what the allocators raise, after freeing what was allocated.
+    Raises ProgramError where a shard cannot be read and what the allocators raise, after freeing what was allocated.
     """
 
     def __init__(self, folder: Path, program: t.Program) -> None:
@@ -35,7 +36,7 @@ class ConstantStore:
         self.uploaded_nbytes = 0
         with ExitStack() as stack:
             for shard in sorted({program.constants[name].shard for name in wanted}):
-                with ShardReader(folder / shard) as reader:
+                with _reader(folder / shard) as reader:
                     for name, devices in wanted.items():
                         if program.constants[name].shard == shard:
                             self._place(name, reader.tensor(name), devices, stack)
@@ -69,3 +70,10 @@ class ConstantStore:
                 allocators().require(device).copy_host_to_device(copy, tensor, device.index)
             self._tensors[name, text] = copy
             self.uploaded_nbytes += tensor.nbytes
+
+
+def _reader(path: Path) -> ShardReader:
+    try:
+        return ShardReader(path)
+    except ValueError as error:
+        raise ProgramError(path, [str(error)]) from error

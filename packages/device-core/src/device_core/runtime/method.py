@@ -29,6 +29,11 @@ class LinkedMethod:
             self._results = [_result(method, i, values) for i in method.outputs]
         except ValueError as error:
             raise ProgramError(f"method {method.name!r} at {dict(symbols)}", [str(error)]) from error
+        self._written = [
+            (f"method {method.name!r}: value {i} ({method.values[i].name})", tensor, tensor.shape)
+            for i, tensor in values.tensors()
+        ]
+        self._checked = False
         self._checks = _input_checks(method, symbols)
         self._output_checks = _output_checks(method, symbols)
         self._views = list(values.bound.values())
@@ -52,10 +57,21 @@ class LinkedMethod:
                 for index, target in self._planned_inputs:
                     target.copy_(passed[index])
                 self.instructions.run()
+            if not self._checked:
+                self._check_outputs()
             return tuple([result(passed) for result in self._results])
         finally:
             for view in self._views:
                 view.clear()
+
+    def _check_outputs(self) -> None:
+        """Raise ProgramError where an operator resized what it was given to write to, as torch's own may."""
+        for where, tensor, sizes in self._written:
+            if tensor.shape != sizes:
+                found = tuple(tensor.shape)
+                raise ProgramError(where, [f"planned with sizes {tuple(sizes)}, but its operator gives it {found}"])
+        self._checked = True
+        self._written.clear()
 
     def _accept(self, inputs: Sequence[Argument], outputs: Sequence[torch.Tensor | None]) -> Passed:
         passed: Passed = {}

@@ -93,6 +93,15 @@ class LinkedValues:
             self._objects[index] = self._make(index)
         return self._objects[index]
 
+    def tensors(self) -> list[tuple[int, torch.Tensor]]:
+        """Return the tensors over memory of the method and its session that were asked for, with their values."""
+        kinds = (t.Planned, t.State)
+        return [
+            (i, self._objects[i])
+            for i, value in enumerate(self._method.values)
+            if i in self._objects and isinstance(value, t.TensorValue) and isinstance(value.storage, kinds)
+        ]
+
     def bound_view(self, index: int) -> BoundView:
         """Return the view that a bound value is."""
         if index not in self.bound:

@@ -13,7 +13,7 @@ import torch
 
 from device_core.errors import ProgramError
 from device_core.schema.dtypes import NAMES
-from device_core.schema.shards import ShardWriter
+from device_core.schema.shards import PADDING, ShardWriter
 from device_core.schema.types import SCHEMA_VERSION, ConstantSpec, FileSpec, Program
 from device_core.schema.validate import check_files, problems_of
 
@@ -110,8 +110,8 @@ class ProgramWriter:
     def add_constant(self, name: str, tensor: torch.Tensor) -> None:
         """Write one constant; it is stored contiguously and not kept."""
         self._check_open()
-        if name in self._constants:
-            raise ValueError(f"constant {name!r} was added before")
+        if name in self._constants or name.startswith(PADDING):
+            raise ValueError(f"constant {name!r} was added before, or has a name that is kept for padding")
         if tensor.dtype not in NAMES:
             known = ", ".join(NAMES.values())
             raise ValueError(f"constant {name!r}: expected a dtype among {known}, got {tensor.dtype}")

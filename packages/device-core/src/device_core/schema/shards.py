@@ -10,8 +10,14 @@ from safetensors import SafetensorError, safe_open
 
 from device_core.schema.dtypes import NAMES
 
-HEADER_NBYTES = 64 * 1024
+HEADER_NBYTES = 64 * 1024 - 8
 """Room for the names of a shard ahead of its data; a shard whose names fill it is closed."""
+
+ALIGNMENT = 64
+"""Where tensors start in the file, and so in mapped memory. The format has no gaps; padding is tensors of its own."""
+
+PADDING = "_padding_"
+"""What names of padding start with."""
 
 _CHUNK_NBYTES = 64 * 1024 * 1024
 _CODES = {
@@ -43,25 +49,27 @@ class ShardWriter:
 
     def fits(self, name: str, max_data_nbytes: int, nbytes: int) -> bool:
         """Return whether one more tensor fits; the first one always does, however large it is."""
-        entry = 2 * len(json.dumps(name)) + 512
+        entry = 2 * len(json.dumps(name)) + 512  # its entry, and that of padding before it
         return not self._header or (
             self._data_nbytes + nbytes <= max_data_nbytes and self._header_nbytes + entry < HEADER_NBYTES
         )
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
         """Append a contiguous tensor on the host."""
-        end = self._data_nbytes + tensor.nbytes
-        entry = {
-            "dtype": _CODES[NAMES[tensor.dtype]],
-            "shape": list(tensor.shape),
-            "data_offsets": [self._data_nbytes, end],
-        }
-        self._header[name] = entry
+        if gap := -self._data_nbytes % ALIGNMENT:
+            self._enter(f"{PADDING}{len(self._header)}", "U8", [gap], gap)
+            self._file.write(bytes(gap))
+        self._enter(name, _CODES[NAMES[tensor.dtype]], list(tensor.shape), tensor.nbytes)
+        for chunk in _bytes_of(tensor):
+            self._file.write(chunk)
+
+    def _enter(self, name: str, code: str, shape: list[int], nbytes: int) -> None:
+        end = self._data_nbytes + nbytes
+        entry = {"dtype": code, "shape": shape, "data_offsets": [self._data_nbytes, end]}
         self._header_nbytes += len(json.dumps({name: entry})) + 2
         if self._header_nbytes > HEADER_NBYTES:
             raise ValueError(f"constant {name[:80]!r}: its name is too long for a shard")
-        for chunk in _bytes_of(tensor):
-            self._file.write(chunk)
+        self._header[name] = entry
         self._data_nbytes = end
 
     def close(self) -> None:
