@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from device_core.schema import types as t
 
-_STATE_PER_POSITION = (".k_cache", ".v_cache")
-_STATE_WRITTEN_TOO = (".recurrent_state", ".conv_state")
+_CACHES = (".k_cache", ".v_cache")
+_READ_AND_WRITTEN = (".recurrent_state", ".conv_state")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,29 +32,32 @@ def decode_traffic(program: t.Program) -> DecodeTraffic:
     method = next(method for method in program.methods if method.name == "decode")
     storages = [value.storage for value in method.values if isinstance(value, t.TensorValue)]
     constants = dict.fromkeys(s.name for s in storages if isinstance(s, t.Constant))
-    active = int(program.metadata["active_experts"])
-    slots = int(program.metadata["slots"])
-    state, cache = 0, 0
-    for name in dict.fromkeys(s.name for s in storages if isinstance(s, t.State)):
-        spec = program.state[name]
-        nbytes = _nbytes(spec) // slots
-        if name.endswith(_STATE_PER_POSITION):
-            cache += nbytes // spec.sizes[2]
-        elif name.endswith(_STATE_WRITTEN_TOO):
-            state += 2 * nbytes
+    state = dict.fromkeys(s.name for s in storages if isinstance(s, t.State))
+    fixed = sum(state_traffic(program, name, 0) for name in state)
     return DecodeTraffic(
-        weights=sum(_read(name, program.constants[name], active) for name in constants),
-        state=state,
-        cache_per_token=cache,
+        weights=sum(constant_traffic(program, name) for name in constants),
+        state=fixed,
+        cache_per_token=sum(state_traffic(program, name, 1) for name in state) - fixed,
     )
 
 
-def _read(name: str, spec: t.ConstantSpec, active_experts: int) -> int:
+def constant_traffic(program: t.Program, name: str) -> int:
+    """Return the bytes of a constant that one token reads: one row of a table, the chosen experts, or all."""
+    spec = program.constants[name]
     if ".experts." in name:
-        return _nbytes(spec) * active_experts // spec.sizes[0]
+        return _nbytes(spec) * int(program.metadata["active_experts"]) // spec.sizes[0]
     if name.endswith((".embedding", ".rope")):
         return _nbytes(spec) // spec.sizes[0]
     return _nbytes(spec)
+
+
+def state_traffic(program: t.Program, name: str, context: int) -> int:
+    """Return the bytes of a state that one token of one sequence moves, with `context` earlier tokens."""
+    spec = program.state[name]
+    nbytes = _nbytes(spec) // int(program.metadata["slots"])
+    if name.endswith(_CACHES):
+        return nbytes // spec.sizes[2] * context
+    return 2 * nbytes if name.endswith(_READ_AND_WRITTEN) else 0
 
 
 def _nbytes(spec: t.ConstantSpec | t.StateSpec) -> int:
