@@ -5,27 +5,15 @@ import torch
 from cuda_kernels import int4
 from cuda_kernels.moe import reference
 from cuda_kernels.moe.op import fused_moe, fused_moe_int4, fused_moe_int4_int8
+from cuda_kernels.moe.testing import routing, table
 from cuda_kernels.moe.types import Int4Experts, Routing
-from cuda_kernels.testing import assert_close, random_int4
+from cuda_kernels.testing import assert_close
 
 
-def experts(count: int, hidden: int, width: int, group: int) -> Int4Experts:
-    gate_up, gate_up_scales = random_int4(count, 2 * width, hidden, group_size=group)
-    down, down_scales = random_int4(count, hidden, width, group_size=group)
-    return Int4Experts(gate_up=gate_up, gate_up_scales=gate_up_scales, down=down, down_scales=down_scales)
-
-
-def routing(tokens: int, slots: int, count: int) -> Routing:
-    """Return random routings in which some ids are unknown and their weights NaN."""
-    ids = torch.randint(-1, count + 1, (tokens, slots), dtype=torch.int32)
-    weights = torch.where((ids >= 0) & (ids < count), torch.rand(tokens, slots), float("nan"))
-    return Routing(weights=weights, ids=ids)
-
-
-def loop(x: torch.Tensor, routed: Routing, table: Int4Experts, residual: torch.Tensor | None) -> torch.Tensor:
+def loop(x: torch.Tensor, routed: Routing, experts: Int4Experts, residual: torch.Tensor | None) -> torch.Tensor:
     """Return the sum over slots, one pair at a time, in float64."""
-    w1 = int4.dequantize(table.gate_up, table.gate_up_scales, dtype=torch.float64)
-    w2 = int4.dequantize(table.down, table.down_scales, dtype=torch.float64)
+    w1 = int4.dequantize(experts.gate_up, experts.gate_up_scales, dtype=torch.float64)
+    w2 = int4.dequantize(experts.down, experts.down_scales, dtype=torch.float64)
     out = torch.zeros(x.shape, dtype=torch.float64) if residual is None else residual.to(torch.float64)
     for t in range(x.shape[0]):
         for weight, e in zip(routed.weights[t], routed.ids[t], strict=True):
@@ -38,35 +26,35 @@ def loop(x: torch.Tensor, routed: Routing, table: Int4Experts, residual: torch.T
 @pytest.mark.parametrize("group", [32, 64, 128], ids="group{}".format)
 @pytest.mark.parametrize("tokens", [0, 1, 5, 16, 17, 40], ids="T{}".format)
 def test_equals_loop(tokens: int, group: int) -> None:
-    table, routed, x = experts(6, 256, 128, group), routing(tokens, 3, 6), torch.randn(tokens, 256)
+    experts, routed, x = table(6, 256, 128, group), routing(tokens, 3, 6), torch.randn(tokens, 256)
     residual = torch.randn(tokens, 256) if tokens % 2 else None
-    assert_close(fused_moe_int4(x, routed, table, residual), loop(x, routed, table, residual), "float32")
+    assert_close(fused_moe_int4(x, routed, experts, residual), loop(x, routed, experts, residual), "float32")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("tokens", [1, 19], ids="T{}".format)
 def test_int4_equals_dense_bitwise(tokens: int, dtype: torch.dtype) -> None:
-    table, routed = experts(4, 128, 64, 32), routing(tokens, 2, 4)
+    experts, routed = table(4, 128, 64, 32), routing(tokens, 2, 4)
     x = torch.randn(tokens, 128).to(dtype)
-    w1 = int4.dequantize(table.gate_up, table.gate_up_scales, dtype=dtype)
-    w2 = int4.dequantize(table.down, table.down_scales, dtype=dtype)
-    assert torch.equal(fused_moe_int4(x, routed, table, x), fused_moe(x, routed, w1, w2, x))
+    w1 = int4.dequantize(experts.gate_up, experts.gate_up_scales, dtype=dtype)
+    w2 = int4.dequantize(experts.down, experts.down_scales, dtype=dtype)
+    assert torch.equal(fused_moe_int4(x, routed, experts, x), fused_moe(x, routed, w1, w2, x))
 
 
 @pytest.mark.parametrize("tokens", [1, 20], ids="T{}".format)
 def test_int8_rows_equal_their_dequantized_values(tokens: int) -> None:
-    table, routed = experts(4, 256, 128, 64), routing(tokens, 2, 4)
+    experts, routed = table(4, 256, 128, 64), routing(tokens, 2, 4)
     rows = int4.quantize_activation(torch.randn(tokens, 256), group_size=64)
     x = int4.dequantize_activation(rows.values, rows.scale)
-    result = fused_moe_int4_int8(rows, routed, table, x, out_dtype=torch.float32)
-    assert torch.equal(result, fused_moe_int4(x, routed, table, x))
+    result = fused_moe_int4_int8(rows, routed, experts, x, out_dtype=torch.float32)
+    assert torch.equal(result, fused_moe_int4(x, routed, experts, x))
 
 
 def test_a_row_has_the_same_bits_in_any_small_batch() -> None:
-    table, routed, x = experts(6, 128, 64, 32), routing(16, 3, 6), torch.randn(16, 128)
+    experts, routed, x = table(6, 128, 64, 32), routing(16, 3, 6), torch.randn(16, 128)
     batch = reference.fused_moe_int4(
-        x, routed.weights, routed.ids, table.gate_up, table.gate_up_scales, table.down, table.down_scales, None
+        x, routed.weights, routed.ids, experts.gate_up, experts.gate_up_scales, experts.down, experts.down_scales, None
     )
     for t in range(16):
         row = Routing(weights=routed.weights[t : t + 1].clone(), ids=routed.ids[t : t + 1].clone())
-        assert torch.equal(fused_moe_int4(x[t : t + 1].clone(), row, table)[0], batch[t])
+        assert torch.equal(fused_moe_int4(x[t : t + 1].clone(), row, experts)[0], batch[t])
