@@ -40,12 +40,12 @@ def _decode(group: int, *, pdl: bool) -> KernelCase:
 
 def _system(*, sequences: int, pdl: bool) -> KernelCase:
     pointers = {"p_q": "*bf16", "p_k": "*bf16", "p_g": "*fp32", "p_beta": "*fp32"}
-    results = {"p_inverse": "*bf16", "p_attention": "*bf16", "p_decay": "*fp32"}
+    results = {"p_inverse": "*bf16", "p_attention": "*bf16", "p_from_start": "*fp32", "p_to_end": "*fp32"}
     offsets = {"p_offsets": "*i32"} if sequences else {}
     return KernelCase(
         name=f"gated_delta_rule.chunk_system/{'packed' if sequences else 'single'}{'-pdl' if pdl else ''}",
         kernel=chunk_system_kernel,
-        signature={**pointers, **offsets, **results, "tokens": "i32", "sequences": "i32"},
+        signature={**pointers, **offsets, **results, "tokens": "i32", "sequences": "i32", "factor_stride": "i32"},
         constexprs={
             **({} if sequences else {"p_offsets": None}),
             "HK": 16,
@@ -64,20 +64,25 @@ def _system(*, sequences: int, pdl: bool) -> KernelCase:
 
 def _recurrence(target: int, *, slotted: bool) -> KernelCase:
     config = recurrence_config(128, hopper=target == 90)
-    names = ("p_q", "p_k", "p_v", "p_inverse", "p_attention")
-    pointers = {**dict.fromkeys(names, "*bf16"), "p_decay": "*fp32", "p_initial": "*fp32", "p_final": "*fp32"}
+    maps = slotted and target == 90
+    columns = {"p_q": 128, "p_k": 128, "p_v": config.block_v, "p_out": config.block_v}
+    names = ("p_q", "p_k", "p_v", "p_inverse", "p_attention", "p_out")
+    rows = {n: f"tensordesc<bf16[{CHUNK}, {columns.get(n, CHUNK)}]>" if maps else "*bf16" for n in names}
+    factor = f"tensordesc<fp32[1, {CHUNK}]>" if maps else "*fp32"
+    floats = {"p_from_start": factor, "p_to_end": factor, "p_initial": "*fp32", "p_final": "*fp32"}
     chosen = {"p_start": "*i64", "p_slot": "*i64"} if slotted else {"p_offsets": "*i32"}
     absent = ("p_offsets",) if slotted else ("p_start", "p_slot")
     return KernelCase(
         name=f"gated_delta_rule.chunk_recurrence/{'slot' if slotted else 'packed'}-sm_{target}",
         kernel=chunk_recurrence_kernel,
-        signature={**pointers, **chosen, "p_out": "*bf16", "tokens": "i32", "slots": "i32"},
+        signature={**rows, **floats, **chosen, "tokens": "i32", "slots": "i32", "factor_stride": "i32"},
         constexprs={
             **dict.fromkeys(absent),
             **_HEADS,
             "BLOCK_K": 128,
             "BLOCK_V": config.block_v,
             "C": CHUNK,
+            "TENSOR_MAPS": maps,
             "PRECISION": "tf32",
             "PDL": target >= 90,
         },

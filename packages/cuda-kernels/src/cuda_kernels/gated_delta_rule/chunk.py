@@ -11,6 +11,7 @@ import functools
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from cuda_kernels.gated_delta_rule.configs import recurrence_config
 from cuda_kernels.gated_delta_rule.triangular import unit_lower_inverse
@@ -54,9 +55,11 @@ def chunk_system_kernel(
     p_offsets,
     p_inverse,
     p_attention,
-    p_decay,
+    p_from_start,
+    p_to_end,
     tokens,
     sequences,
+    factor_stride,
     HK: tl.constexpr,
     HV: tl.constexpr,
     DK: tl.constexpr,
@@ -68,7 +71,8 @@ def chunk_system_kernel(
 ):
     """Prepare one chunk of one value head, in the rows of its tokens.
 
-    decay (T, HV): the sum of g from the chunk's start. attention (T, HV, C): q kᵀ under the decay between tokens.
+    from_start, to_end (HV, >= T): the decay from the chunk's start to the token, and from it to the chunk's end.
+    attention (T, HV, C): q kᵀ under the decay between tokens.
     inverse (T, HV, C): (I + beta k kᵀ under the decay, strictly lower)⁻¹ times beta by column.
     grid: (chunks, HV)
     """
@@ -79,9 +83,12 @@ def chunk_system_kernel(
     o_t = first + o_c
     m_t = o_t < end
     o_gate = o_t.to(tl.int64) * HV + i_head
-    decay = tl.cumsum(tl.load(p_g + o_gate, mask=m_t, other=0.0), 0)
+    g = tl.load(p_g + o_gate, mask=m_t, other=0.0)
     beta = tl.load(p_beta + o_gate, mask=m_t, other=0.0)
-    tl.store(p_decay + o_gate, decay, mask=m_t)
+    decay = tl.cumsum(g, 0)
+    o_factor = i_head.to(tl.int64) * factor_stride + o_t
+    tl.store(p_from_start + o_factor, tl.exp(decay), mask=m_t)
+    tl.store(p_to_end + o_factor, tl.exp(tl.sum(g, 0) - decay), mask=m_t)
 
     o_k = tl.arange(0, BLOCK_K)
     o_row = (o_t.to(tl.int64) * HK + i_head // (HV // HK)) * DK
@@ -108,7 +115,8 @@ def chunk_recurrence_kernel(
     p_v,
     p_inverse,
     p_attention,
-    p_decay,
+    p_from_start,
+    p_to_end,
     p_offsets,
     p_initial,
     p_final,
@@ -117,6 +125,7 @@ def chunk_recurrence_kernel(
     p_out,
     tokens,
     slots,
+    factor_stride,
     HK: tl.constexpr,
     HV: tl.constexpr,
     DK: tl.constexpr,
@@ -124,6 +133,7 @@ def chunk_recurrence_kernel(
     BLOCK_K: tl.constexpr,
     BLOCK_V: tl.constexpr,
     C: tl.constexpr,
+    TENSOR_MAPS: tl.constexpr,
     PRECISION: tl.constexpr,
     PDL: tl.constexpr,
 ):
@@ -131,9 +141,12 @@ def chunk_recurrence_kernel(
 
     p_offsets: sequences, one where None. p_initial: zeros where None. p_slot: the state is that of a slot, taken as
     zero where start is 0; else of the sequence. An invalid slot has no state.
+    TENSOR_MAPS: q, k, v, inverse, attention and out are tensor maps of their rows, heads side by side, and the factors
+    are tensor maps too, of zeros past the last token; one sequence.
     grid: (DV / BLOCK_V, HV, sequences)
     """
     wait_for_previous(PDL)
+    i_block = tl.program_id(0)
     i_head = tl.program_id(1)
     i_state = tl.program_id(2)
     begin = 0
@@ -150,41 +163,57 @@ def chunk_recurrence_kernel(
 
     o_c = tl.arange(0, C)
     o_k = tl.arange(0, BLOCK_K)
-    o_v = tl.program_id(0) * BLOCK_V + tl.arange(0, BLOCK_V)
+    o_v = i_block * BLOCK_V + tl.arange(0, BLOCK_V)
     m_k = o_k < DK
-    m_v = (o_v < DV) | (DV % BLOCK_V == 0)
+    m_v = tl.full((BLOCK_V,), True, tl.int1) if DV % BLOCK_V == 0 else o_v < DV
     o_state = (i_state.to(tl.int64) * HV + i_head) * (DK * DV) + o_k[None, :] * DV + o_v[:, None]
     m_state = m_v[:, None] & m_k[None, :]
     state_VD = tl.zeros((BLOCK_V, BLOCK_K), tl.float32)
     if p_initial is not None:
         state_VD = tl.load(p_initial + o_state, mask=m_state & is_used, other=0.0)
 
+    i_key = i_head // (HV // HK)
     for first in range(begin, end, C):
         o_t = (first + o_c).to(tl.int64)
         m_t = o_t < end
-        o_key = (o_t * HK + i_head // (HV // HK)) * DK
         o_gate = o_t * HV + i_head
-        m_key = m_t[:, None] & m_k[None, :]
-        b_k = tl.load(p_k + o_key[:, None] + o_k[None, :], mask=m_key, other=0.0)
-        b_q = tl.load(p_q + o_key[:, None] + o_k[None, :], mask=m_key, other=0.0)
-        b_inverse = tl.load(p_inverse + o_gate[:, None] * C + o_c[None, :], mask=m_t[:, None], other=0.0)
-        b_attention = tl.load(p_attention + o_gate[:, None] * C + o_c[None, :], mask=m_t[:, None], other=0.0)
-        o_value = o_gate[None, :] * DV + o_v[:, None]
-        m_value = m_v[:, None] & m_t[None, :]
-        b_v = tl.load(p_v + o_value, mask=m_value, other=0.0)
-        decay = tl.load(p_decay + o_gate, mask=m_t, other=0.0)
-        last = tl.load(p_decay + (tl.minimum(first + C, end) - 1).to(tl.int64) * HV + i_head)
+        o_value = o_gate[:, None] * DV + o_v[None, :]
+        m_value = m_t[:, None] & m_v[None, :]
+        if TENSOR_MAPS:
+            b_k = p_k.load([first, i_key * DK])
+            b_q = p_q.load([first, i_key * DK])
+            b_inverse = p_inverse.load([first, i_head * C])
+            b_attention = p_attention.load([first, i_head * C])
+            b_v = p_v.load([first, i_head * DV + i_block * BLOCK_V])
+            from_start = tl.reshape(p_from_start.load([i_head, first]), (C,))
+        else:
+            o_key = (o_t[:, None] * HK + i_key) * DK + o_k[None, :]
+            o_pair = o_gate[:, None] * C + o_c[None, :]
+            m_key = m_t[:, None] & m_k[None, :]
+            b_k = tl.load(p_k + o_key, mask=m_key, other=0.0)
+            b_q = tl.load(p_q + o_key, mask=m_key, other=0.0)
+            b_inverse = tl.load(p_inverse + o_pair, mask=m_t[:, None], other=0.0)
+            b_attention = tl.load(p_attention + o_pair, mask=m_t[:, None], other=0.0)
+            b_v = tl.load(p_v + o_value, mask=m_value, other=0.0)
+            o_factor = i_head.to(tl.int64) * factor_stride + o_t
+            from_start = tl.load(p_from_start + o_factor, mask=m_t, other=0.0)
+        whole = tl.sum(tl.where(o_c == tl.minimum(end - first, C) - 1, from_start, 0.0), 0)
 
-        from_start = tl.exp(decay)[None, :]
         b_state = state_VD.to(b_k.dtype)
-        predicted_VC = tl.dot(b_state, tl.trans(b_k), input_precision=PRECISION) * from_start
-        recalled_VC = tl.dot(b_state, tl.trans(b_q), input_precision=PRECISION) * from_start
-        error_VC = (b_v.to(tl.float32) - predicted_VC).to(b_k.dtype)
+        predicted_VC = tl.dot(b_state, tl.trans(b_k), input_precision=PRECISION) * from_start[None, :]
+        recalled_VC = tl.dot(b_state, tl.trans(b_q), input_precision=PRECISION) * from_start[None, :]
+        error_VC = (tl.trans(b_v).to(tl.float32) - predicted_VC).to(b_k.dtype)
         new_VC = tl.dot(error_VC, tl.trans(b_inverse), input_precision=PRECISION)
         out_VC = tl.dot(new_VC.to(b_k.dtype), tl.trans(b_attention), acc=recalled_VC, input_precision=PRECISION)
-        tl.store(p_out + o_value, out_VC.to(p_out.dtype.element_ty), mask=m_value)
-        to_end_VC = (new_VC * tl.exp(last - decay)[None, :]).to(b_k.dtype)
-        state_VD = tl.dot(to_end_VC, b_k, acc=state_VD * tl.exp(last), input_precision=PRECISION)
+        b_out = tl.trans(out_VC.to(b_k.dtype))
+        if TENSOR_MAPS:
+            p_out.store([first, i_head * DV + i_block * BLOCK_V], b_out)
+            to_end = tl.reshape(p_to_end.load([i_head, first]), (C,))
+        else:
+            tl.store(p_out + o_value, b_out, mask=m_value)
+            to_end = tl.load(p_to_end + i_head.to(tl.int64) * factor_stride + o_t, mask=m_t, other=0.0)
+        to_end_VC = (new_VC * to_end[None, :]).to(b_k.dtype)
+        state_VD = tl.dot(to_end_VC, b_k, acc=state_VD * whole, input_precision=PRECISION)
     tl.store(p_final + o_state, state_VD, mask=m_state & is_kept)
 
 
@@ -224,7 +253,8 @@ def run_chunks(
     # The number of chunks is known on the device alone; every sequence may add one that is not full.
     chunks = triton.cdiv(tokens, CHUNK) + (0 if offsets is None else sequences)
     inverse, attention = (v.new_empty(tokens, heads, CHUNK) for _ in range(2))
-    decay = torch.empty_like(g)
+    # Rows of a tensor map begin at multiples of 16 bytes.
+    factors = g.new_empty(2, heads, triton.cdiv(tokens, 4) * 4)[:, :, :tokens]
     pdl = has_dependent_launch(v.device)
     config = recurrence_config(value_dim, hopper=is_hopper(v.device))
     common = {
@@ -237,7 +267,7 @@ def run_chunks(
         "PDL": pdl,
         "launch_pdl": pdl,
     }
-    if chunks and heads:
+    if chunks:
         chunk_system_kernel[(chunks, heads)](
             p_q=q,
             p_k=k,
@@ -246,27 +276,40 @@ def run_chunks(
             p_offsets=offsets,
             p_inverse=inverse,
             p_attention=attention,
-            p_decay=decay,
+            p_from_start=factors[0],
+            p_to_end=factors[1],
+            factor_stride=factors.stride(1),
             tokens=tokens,
             sequences=sequences,
             SEQUENCES=0 if offsets is None else triton.next_power_of_2(sequences),
             num_warps=4,
             **common,
         )
+    rows = {"p_q": q, "p_k": k, "p_v": v, "p_inverse": inverse, "p_attention": attention, "p_out": out}
+    by_head = {"p_from_start": factors[0], "p_to_end": factors[1]}
+    maps = offsets is None and tokens > 0 and fits_tensor_maps(v, key_dim, value_dim, config.block_v)
+    if maps:
+        columns = {"p_q": key_dim, "p_k": key_dim, "p_v": config.block_v, "p_out": config.block_v}
+        flat = {name: (x.view(tokens, -1), columns.get(name, CHUNK)) for name, x in rows.items()}
+        rows = {name: TensorDescriptor.from_tensor(x, [CHUNK, width]) for name, (x, width) in flat.items()}
+        by_head = {name: TensorDescriptor.from_tensor(x, [1, CHUNK]) for name, x in by_head.items()}
     chunk_recurrence_kernel[(triton.cdiv(value_dim, config.block_v), heads, sequences)](
-        p_q=q,
-        p_k=k,
-        p_v=v,
-        p_inverse=inverse,
-        p_attention=attention,
-        p_decay=decay,
-        p_out=out,
         tokens=tokens,
         slots=final.shape[0],
+        factor_stride=factors.stride(1),
         DV=value_dim,
         BLOCK_V=config.block_v,
+        TENSOR_MAPS=maps,
         num_warps=config.num_warps,
         num_stages=config.num_stages,
+        **rows,
+        **by_head,
         **state,
         **common,
     )
+
+
+def fits_tensor_maps(v: torch.Tensor, key_dim: int, value_dim: int, block_v: int) -> bool:
+    """Return whether the recurrence can load through tensor maps: on Hopper, 16-bit values, whole blocks."""
+    exact = key_dim == triton.next_power_of_2(key_dim) and 16 <= key_dim <= 256 and value_dim % block_v == 0
+    return is_hopper(v.device) and v.element_size() == 2 and exact
