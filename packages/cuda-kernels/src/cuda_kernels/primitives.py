@@ -32,6 +32,12 @@ def has_dependent_launch(device: torch.device) -> bool:
     return not INTERPRETED and device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
+@functools.cache
+def multiprocessors(device: torch.device) -> int:
+    """Return the number of multiprocessors of `device`; 2 in the interpreter, so that loops over tiles are tested."""
+    return 2 if device.type == "cpu" else torch.cuda.get_device_properties(device).multi_processor_count
+
+
 @triton.jit
 def wait_for_previous(PDL: tl.constexpr):
     """Wait until the previous kernel's writes are visible, then let the next kernel start.
@@ -149,7 +155,7 @@ def dot_words(words, even, odd):
 def dot_groups(words, even, odd, GROUP_WORDS: tl.constexpr):
     """Return Σ weight · activation over each group, (N, W / GROUP_WORDS) float32, of words (N, W).
 
-    even, odd: (W,), (1, W) or (N, W). Exact: the sums are integers below 2²⁴.
+    even, odd: (1, W) or (N, W). Exact: the sums are integers below 2²⁴.
     """
     N: tl.constexpr = words.shape[0]
     G: tl.constexpr = words.shape[1] // GROUP_WORDS

@@ -1,7 +1,6 @@
 """The kernel configurations of the linear family that ship, at the shapes of a 35B model, for the compile report."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from cuda_kernels.linear import configs
 from cuda_kernels.linear.dequantize import dequantize_rows_kernel, dequantize_weight_kernel
@@ -16,28 +15,24 @@ _INT8 = {"p_scale": "*fp32", **_WEIGHT}
 
 
 def _vectors() -> Iterator[KernelCase]:
-    for rows in (1, 2, 4, 8):
+    for rows in (1, 2, 4):
         for columns in (2048, 4096):
             strip = configs.matvec_strip(rows, columns // 8)
-            constexprs: dict[str, Any] = {
-                "W": columns // 8,
-                "GROUP": GROUP // 8,
-                "ROWS": rows,
-                "BLOCK_N": strip.block_n,
-                "BLOCK_W": strip.block_words,
-                "p_residual": None,
-            }
-            kinds = [("matvec_int8", matvec_int8_kernel, {"p_values": "*i32", **_INT8})]
-            if rows <= configs.MATVEC_ROWS:
-                kinds.append(("matvec", matvec_kernel, {"p_x": "*bf16", **_WEIGHT}))
-            for name, kernel, signature in kinds:
-                yield KernelCase(
-                    name=f"linear.{name}/T{rows}-K{columns}",
-                    kernel=kernel,
-                    signature={**signature, "p_weight": "*i32", "rows": "i32"},
-                    constexprs=constexprs,
-                    num_warps=strip.num_warps,
-                )
+            yield KernelCase(
+                name=f"linear.matvec_int8/T{rows}-K{columns}",
+                kernel=matvec_int8_kernel,
+                signature={"p_values": "*i32", "p_weight": "*i32", "rows": "i32", **_INT8},
+                constexprs={
+                    "W": columns // 8,
+                    "GROUP": GROUP // 8,
+                    "ROWS": rows,
+                    "BLOCK_N": strip.block_n,
+                    "BLOCK_W": columns // 8,
+                    "STAGES": strip.stages,
+                    "p_residual": None,
+                },
+                num_warps=strip.num_warps,
+            )
 
 
 def _tiles() -> Iterator[KernelCase]:
@@ -65,6 +60,12 @@ def _tiles() -> Iterator[KernelCase]:
 
 COMPILE_CASES = (
     *_vectors(),
+    KernelCase(
+        name="linear.matvec/T1-K2048",
+        kernel=matvec_kernel,
+        signature={"p_x": "*bf16", "p_weight": "*i32", "rows": "i32", **_WEIGHT},
+        constexprs={"W": 256, "GROUP": GROUP // 8, "ROWS": 1, "BLOCK_N": 8, "BLOCK_W": 256, "p_residual": None},
+    ),
     *_tiles(),
     KernelCase(
         name="linear.dequantize_weight/K2048",

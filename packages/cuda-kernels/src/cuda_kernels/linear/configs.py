@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strip:
-    """Configuration of a matrix-vector kernel: weight rows a program, words of K held at once, warps."""
+    """Configuration of a matrix-vector kernel: weight rows at a time, warps, buffers, programs a multiprocessor."""
 
     block_n: int
-    block_words: int
     num_warps: int
+    stages: int
+    programs: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,16 +23,17 @@ class Tile:
     num_stages: int
 
 
-MATVEC_INT8_ROWS = 8  # up to this many rows the vector kernel reads int8 rows
+MATVEC_WORDS = 1024  # longest K of the vector kernel, in words of eight weights: its rows stay in registers
+MATVEC_INT8_ROWS = 4  # up to this many rows the vector kernel reads int8 rows
 MATVEC_ROWS = 1  # and floating-point rows
 LIBRARY_TOKENS = 128  # from here on the dequantized matrix and cuBLAS
 
 
 def matvec_strip(rows: int, words: int) -> Strip:
     """Return the strip of `rows` rows with `words` words of K."""
-    block_words = min(512, 1 << (words - 1).bit_length())
-    block_n = 8 if block_words <= 256 else 4
-    return Strip(block_n=block_n, block_words=block_words, num_warps=1 if rows == 1 else 4)
+    if words > 256:
+        return Strip(block_n=4, num_warps=2, stages=3, programs=8)
+    return Strip(block_n=8, num_warps=2, stages=4, programs=4)
 
 
 def matmul_tile(tokens: int) -> Tile:

@@ -8,7 +8,7 @@ from cuda_kernels.linear.dequantize import dequantize_rows_kernel, dequantize_we
 from cuda_kernels.linear.matmul import matmul_int8_kernel, matmul_kernel
 from cuda_kernels.linear.matvec import matvec_int8_kernel, matvec_kernel
 from cuda_kernels.norm.launch import rms_norm_int8
-from cuda_kernels.primitives import INTERPRETED, has_dependent_launch
+from cuda_kernels.primitives import INTERPRETED, has_dependent_launch, multiprocessors
 
 # What int8 rows are written out as for a floating-point product; the interpreter computes no bfloat16.
 ROW_DTYPE = torch.float32 if INTERPRETED else torch.bfloat16
@@ -54,10 +54,11 @@ def int4_linear_int8(
     out: torch.Tensor,
 ) -> None:
     """Fill `out` with rows · weightᵀ + residual. Weights are unpacked signed, so group_sum is not needed."""
-    tokens, group = values.shape[0], 2 * values.shape[2] // scale.shape[1]
+    tokens, columns = values.shape[0], 2 * values.shape[2]
+    group = columns // scale.shape[1]
     if out.numel() == 0:
         return
-    if tokens <= configs.MATVEC_INT8_ROWS:
+    if tokens <= configs.MATVEC_INT8_ROWS and columns <= 8 * configs.MATVEC_WORDS:
         matvec_int8(values, scale, weight, scales, residual, out)
     elif tokens < configs.LIBRARY_TOKENS and group >= 64:
         matmul_int8(values, scale, weight, scales, residual, out)
@@ -79,7 +80,8 @@ def matvec_int8(
     words, groups = weight.shape[1] // 4, scales.shape[1]
     strip = strip or configs.matvec_strip(rows, words)
     pdl = has_dependent_launch(weight.device)
-    matvec_int8_kernel[(triton.cdiv(outputs, strip.block_n),)](
+    programs = min(triton.cdiv(outputs, strip.block_n), strip.programs * multiprocessors(weight.device))
+    matvec_int8_kernel[(programs,)](
         p_values=values.view(torch.int32),
         p_scale=scale,
         p_weight=weight.view(torch.int32),
@@ -92,7 +94,8 @@ def matvec_int8(
         GROUP=words // groups,
         ROWS=triton.next_power_of_2(rows),
         BLOCK_N=strip.block_n,
-        BLOCK_W=strip.block_words,
+        BLOCK_W=triton.next_power_of_2(words),
+        STAGES=strip.stages,
         PDL=pdl,
         num_warps=strip.num_warps,
         launch_pdl=pdl,
@@ -105,14 +108,12 @@ def matvec(
     scales: torch.Tensor,
     residual: torch.Tensor | None,
     out: torch.Tensor,
-    strip: configs.Strip | None = None,
 ) -> None:
     """Launch the vector kernel on floating-point rows."""
     rows, outputs = out.shape
     words, groups = weight.shape[1] // 4, scales.shape[1]
-    strip = strip or configs.matvec_strip(rows, words)
-    pdl = has_dependent_launch(weight.device)
-    matvec_kernel[(triton.cdiv(outputs, strip.block_n),)](
+    block_n, pdl = 8, has_dependent_launch(weight.device)
+    matvec_kernel[(triton.cdiv(outputs, block_n),)](
         p_x=x,
         p_weight=weight.view(torch.int32),
         p_scales=scales,
@@ -123,10 +124,10 @@ def matvec(
         W=words,
         GROUP=words // groups,
         ROWS=triton.next_power_of_2(rows),
-        BLOCK_N=strip.block_n,
-        BLOCK_W=strip.block_words,
+        BLOCK_N=block_n,
+        BLOCK_W=min(512, triton.next_power_of_2(words)),
         PDL=pdl,
-        num_warps=strip.num_warps,
+        num_warps=4,
         launch_pdl=pdl,
     )
 
