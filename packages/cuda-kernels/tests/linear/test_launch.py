@@ -100,6 +100,16 @@ def test_row_alone_is_the_row_of_a_batch(device: torch.device) -> None:
         assert_close(alone[0], whole[t], "float32")
 
 
+@pytest.mark.parametrize("tokens", [1, 3, 20, 130], ids=lambda t: f"T{t}")
+def test_nothing_is_written_past_the_result(tokens: int, device: torch.device) -> None:
+    x, weight, scales, _ = operands((tokens, 21, 128, 64), device)
+    rows = int4.quantize_activation(x, group_size=64)
+    whole = torch.full((tokens + 4, 21), 7.0, device=device)
+    launch.int4_linear_int8(*rows, weight, scales, None, torch.float32, out=whole[2:-2])
+    assert whole[:2].eq(7.0).all()
+    assert whole[-2:].eq(7.0).all()
+
+
 def test_neighbouring_rows_do_not_mix(device: torch.device) -> None:
     x, weight, scales, _ = operands((20, 16, 128, 64), device)
     x[3] = float("nan")
