@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -100,7 +101,9 @@ def export_checkpoint(
         program = describe(lowered.program, config, form, options, assets)
         total = sum(tensor.nbytes for tensor in lowered.constants.values())
         done = 0
-        for name, tensor in (first, *weights):
+        for name, tensor in chain((first,), weights):
+            if f"decoder.{name}" not in lowered.constants:
+                continue  # the rope table, where no layer is full attention
             writer.add_constant(f"decoder.{name}", tensor)
             done += tensor.nbytes
             report("weights", done, total)
