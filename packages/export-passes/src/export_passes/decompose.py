@@ -1,7 +1,7 @@
 """Decompose: rebuild each graph out of operators that have an out form, are views, or write their arguments."""
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -24,16 +24,10 @@ from export_passes.method_graph import (
     root_of,
     source_of,
 )
-from export_passes.operator_traits import nodes_in, traits_of
+from export_passes.operator_traits import is_check, nodes_in, traits_of
 
 aten = torch.ops.aten
 
-# Checks of what the export saw; the runtime checks its inputs itself.
-_CHECKS = {
-    "aten::_assert_async", "aten::_assert_async.msg", "aten::_assert_scalar", "aten::_assert_tensor_metadata",
-    "aten::sym_constrain_range", "aten::sym_constrain_range_for_size", "aten::_functional_assert_async",
-    "aten::_functional_assert_async.msg",
-}  # fmt: skip
 # The same tensor under another name.
 _SAME = {aten.alias.default, aten.detach.default, aten.detach_.default, aten.lift_fresh.default, aten.lift.default}
 # Asking a tensor what it is; the answer is known when the graph is built.
@@ -84,11 +78,13 @@ def _rebuild(node: Node, values: dict[Node, Any], recorder: "_Recorder") -> Any:
     args = map_aggregate(map_arg(node.args, values.__getitem__), _host_device)
     kwargs = map_aggregate(map_arg(node.kwargs, values.__getitem__), _host_device)
     target: Any = node.target
+    if "region" in node.meta:
+        return recorder.region(node, args)
     if isinstance(target, torch._ops.HigherOrderOperator):
         raise NodeError(node, f"{target.name()}: control flow and calls of modules are not supported")
     if not isinstance(target, torch._ops.OpOverload):
         return target(*args, **kwargs)
-    if target.name() in _CHECKS:
+    if is_check(target):
         return None
     if target in _SAME:
         return args[0]
@@ -113,16 +109,21 @@ class _Recorder(TorchDispatchMode):
 
     def placeholder(self, node: Node) -> Any:
         """Copy a placeholder; its tensor is on the host, wherever the export was made."""
-        value = node.meta.get("val")
+        value = self._on_host(node.meta.get("val"))
         copy = self.graph.placeholder(node.name)
-        copy.meta = dict(node.meta)
+        copy.meta = dict(node.meta) | {"val": value}
         if isinstance(value, torch.Tensor):
-            if value.device.type != "cpu":
-                with self._fake_mode:
-                    value = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
-            copy.meta["val"] = value
             self._nodes[id(value)] = copy
         return value
+
+    def region(self, node: Node, args: Any) -> list[torch.Tensor]:
+        """Copy the call of an opaque region, with an item for each result."""
+        call = self.graph.create_node("call_function", node.target, self.as_nodes(args), {}, name=node.name)
+        call.meta = dict(node.meta) | {"val": [self._on_host(value) for value in node.meta["val"]]}
+        self._origin = node
+        self._items(call, node.meta["result_names"])
+        results: list[torch.Tensor] = call.meta["val"]
+        return results
 
     def run(self, origin: Node, target: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run one operator; what it records is named after `origin` and placed where `origin` is."""
@@ -132,7 +133,7 @@ class _Recorder(TorchDispatchMode):
             for context in (torch.no_grad(), self._fake_mode, self):
                 stack.enter_context(context)
             result = target(*args, **kwargs)
-        last = self._nodes.get(id(result)) if isinstance(result, torch.Tensor) else self._last()
+        last = self._nodes.get(id(result)) if isinstance(result, torch.Tensor) else None
         if (
             last is not None
             and last is not before
@@ -172,17 +173,29 @@ class _Recorder(TorchDispatchMode):
         if isinstance(result, torch.Tensor):
             self._nodes[id(result)] = node
             return
-        for i, item in enumerate(result or ()):
+        names = [returned.name for returned in func._schema.returns]
+        self._items(
+            node, [f"{node.meta['origin']}_{names[i] if len(names) > 1 else i}" for i in range(len(result or ()))]
+        )
+
+    def _items(self, node: Node, names: Sequence[str]) -> None:
+        for i, item in enumerate(node.meta["val"] or ()):
             if isinstance(item, torch.Tensor):
-                child = self._append(operator.getitem, (node, i), {})
+                child = self._append(operator.getitem, (node, i), {}, name=names[i])
                 child.meta["val"] = item
                 self._nodes[id(item)] = child
 
-    def _append(self, target: Any, args: Any, kwargs: Any) -> Node:
+    def _on_host(self, value: Any) -> Any:
+        """Return a fake tensor like `value` on the host; other values as they are."""
+        if not isinstance(value, torch.Tensor) or value.device.type == "cpu":
+            return value
+        with self._fake_mode:
+            return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+
+    def _append(self, target: Any, args: Any, kwargs: Any, *, name: str = "") -> Node:
         origin = self._origin
         assert origin is not None
-        operation = "item" if target is operator.getitem else target._schema.name.split("::")[1].strip("_")
-        name = f"{origin.name}_{operation}"
+        name = name or f"{origin.name}_{target._schema.name.split('::')[1].strip('_')}"
         node = self.graph.create_node("call_function", target, tuple(args), dict(kwargs), name=name)
         node.meta["origin"] = origin.name
         if "placement" in origin.meta:

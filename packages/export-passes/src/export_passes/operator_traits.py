@@ -12,6 +12,13 @@ aten = torch.ops.aten
 # Views whose schema does not say so.
 _UNDECLARED_VIEWS = {aten._unsafe_view.default: 0}
 
+# Checks of what the export saw; the runtime checks its inputs itself.
+_CHECKS = {
+    "aten::_assert_async", "aten::_assert_async.msg", "aten::_assert_scalar", "aten::_assert_tensor_metadata",
+    "aten::sym_constrain_range", "aten::sym_constrain_range_for_size", "aten::_functional_assert_async",
+    "aten::_functional_assert_async.msg",
+}  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorTraits:
@@ -35,6 +42,11 @@ def traits_of(operator: torch._ops.OpOverload) -> OperatorTraits:
     if view_of is None or not any(alias is not None and not alias.is_write for alias in returns):
         view_of = _UNDECLARED_VIEWS.get(operator)
     return OperatorTraits(None if view_of is None else (view_of, arguments[view_of][1]), mutated)
+
+
+def is_check(target: object) -> bool:
+    """Return whether an operator only checks what the export saw."""
+    return isinstance(target, torch._ops.OpOverload) and target.name() in _CHECKS
 
 
 def argument(node: Node, where: tuple[int, str]) -> object:

@@ -2,6 +2,7 @@
 
 from torch.fx import Node
 
+from export_passes.extract_regions import extract_regions
 from export_passes.graph_pass import GraphPass, NodeError, failures_at, failures_named
 from export_passes.method_graph import MethodGraph, ProgramGraph
 from export_passes.placement import Partitioner, Placement
@@ -22,6 +23,7 @@ class Partition(GraphPass):
         for method in program.methods:
             with failures_named(self.name, method.name):
                 place(method, self._partitioner)
+                extract_regions(method)
 
 
 def place(method: MethodGraph, partitioner: Partitioner) -> None:
