@@ -18,6 +18,9 @@ class DeviceType(enum.IntEnum):
     CUDA = 1
 
 
+_TYPES = {kind.name.lower(): kind for kind in DeviceType}
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Device:
     """One device. Devices order by type and then index; the host is `Device(DeviceType.CPU)`."""
@@ -41,14 +44,13 @@ class Device:
         Raises DeviceError where the type is unknown or the index is not a number in range.
         """
         name, colon, index = text.strip().lower().partition(":")
-        types = {t.name.lower(): t for t in DeviceType}
-        if name not in types:
-            raise DeviceError(f"device {text!r}: expected one of {', '.join(types)}, optionally with :index")
+        if name not in _TYPES:
+            raise DeviceError(f"device {text!r}: expected one of {', '.join(_TYPES)}, optionally with :index")
         if colon and not (index.isascii() and index.isdecimal() and len(index) <= 3):
             raise DeviceError(
                 f"device {text!r}: expected an index from 0 to {MAX_INDEX} after the colon, got {index!r}"
             )
-        return cls(types[name], int(index) if colon else 0)
+        return cls(_TYPES[name], int(index) if colon else 0)
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Self:

@@ -7,7 +7,7 @@ import torch
 
 from device_core.errors import InputError, ProgramError
 from device_core.runtime.binding import Argument, ScalarCheck, TensorCheck
-from device_core.runtime.calls import Code, Instructions, link_calls
+from device_core.runtime.calls import CallSite, Instructions
 from device_core.runtime.values import LinkedValues, Storages
 from device_core.schema import types as t
 
@@ -21,11 +21,13 @@ class LinkedMethod:
     Raises ProgramError where a tensor of these sizes does not lie within its storage.
     """
 
-    def __init__(self, method: t.Method, symbols: Mapping[str, int], storages: Storages, code: Code) -> None:
+    def __init__(
+        self, method: t.Method, symbols: Mapping[str, int], storages: Storages, sites: Sequence[CallSite]
+    ) -> None:
         self._method = method
         values = LinkedValues(method, symbols, storages)
         try:
-            self.instructions = Instructions(method.name, link_calls(method, values, code))
+            self.instructions = Instructions(method.name, sites, values)
             self._results = [_result(method, i, values) for i in method.outputs]
         except ValueError as error:
             raise ProgramError(f"method {method.name!r} at {dict(symbols)}", [str(error)]) from error

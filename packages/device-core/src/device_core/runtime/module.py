@@ -19,7 +19,7 @@ from device_core.errors import ClosedError, DeviceError, InputError, ProgramErro
 from device_core.memory_manager import MemoryManager
 from device_core.runtime.backends import Region, find_backends
 from device_core.runtime.binding import Argument, Signature
-from device_core.runtime.calls import Code
+from device_core.runtime.calls import CallSite, call_sites
 from device_core.runtime.constants import ConstantStore
 from device_core.runtime.kernels import find_operators
 from device_core.runtime.meta import MethodMeta
@@ -36,7 +36,7 @@ class Entry:
     method: t.Method
     signature: Signature
     planned: Sequence[DeviceMemoryBuffer]
-    code: Code
+    sites: Sequence[CallSite]
 
 
 class Module:
@@ -68,7 +68,7 @@ class Module:
                     method=method,
                     signature=Signature(method),
                     planned=memory.planned(method.name),
-                    code=Code(operators=[operators[name] for name in method.operators], regions=regions),
+                    sites=call_sites(method, operators, regions),
                 )
             self._memory = memory
             self._resources = stack.pop_all()

@@ -135,7 +135,7 @@ class Session:
                 known.move_to_end(key)
             return found
         storages = Storages(planned=entry.planned, constants=self._module.constants, state=self._state)
-        linked = LinkedMethod(entry.method, symbols, storages, entry.code)
+        linked = LinkedMethod(entry.method, symbols, storages, entry.sites)
         known[key] = linked
         if len(known) > LINKED_SIZES:
             known.popitem(last=False)
