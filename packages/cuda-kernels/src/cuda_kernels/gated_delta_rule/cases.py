@@ -1,14 +1,17 @@
 """What the compile report compiles of this family: each kernel at the sizes of the 35B model."""
 
 from cuda_kernels.gated_delta_rule.chunk import CHUNK, chunk_recurrence_kernel, chunk_system_kernel
-from cuda_kernels.gated_delta_rule.configs import recurrence_config
+from cuda_kernels.gated_delta_rule.configs import decode_config, recurrence_config
 from cuda_kernels.gated_delta_rule.decode import gated_delta_net_decode_kernel
+from cuda_kernels.gated_delta_rule.layout import DeltaNetShape
 from cuda_kernels.report import KernelCase
 
 _HEADS = {"HK": 16, "HV": 32, "DK": 128, "DV": 128}
 
 
-def _decode(group: int, *, pdl: bool) -> KernelCase:
+def _decode(rows: int, group: int, *, pdl: bool) -> KernelCase:
+    shape = DeltaNetShape(key_heads=16, value_heads=32, key_dim=128, value_dim=128, conv_width=4)
+    config = decode_config(shape, rows)
     pointers = {
         "p_projection": "*bf16",
         "p_conv_weight": "*bf16",
@@ -20,20 +23,25 @@ def _decode(group: int, *, pdl: bool) -> KernelCase:
         "p_slots": "*i64",
         "p_out": "*i32" if group else "*bf16",
     }
-    groups = {"p_scale": "*fp32", "p_group_sum": "*fp32"} if group else {}
+    optional = {"p_scale": "*fp32", "p_group_sum": "*fp32"} if group else {}
+    if config.split(128) > 1:
+        optional |= {"p_partial": "*fp32", "p_counters": "*i32"}
+    absent = {"p_scale", "p_group_sum", "p_partial", "p_counters"} - optional.keys()
     return KernelCase(
-        name=f"gated_delta_rule.decode/{'int8' if group else 'bf16'}{'-pdl' if pdl else ''}",
+        name=f"gated_delta_rule.decode/B{rows}-{'int8' if group else 'bf16'}{'-pdl' if pdl else ''}",
         kernel=gated_delta_net_decode_kernel,
-        signature={**pointers, **groups, "slots": "i32", "eps": "fp32"},
+        signature={**pointers, **optional, "slots": "i32", "eps": "fp32"},
         constexprs={
             **_HEADS,
-            **({} if group else {"p_scale": None, "p_group_sum": None}),
+            **dict.fromkeys(absent),
             "W": 4,
-            "BLOCK": 128,
+            "BLOCK_K": 128,
+            "BLOCK_V": config.block_v,
+            "BLOCK_D": 128,
             "GROUP": group,
             "PDL": pdl,
         },
-        num_warps=16,
+        num_warps=config.num_warps,
         targets=(90, 120) if pdl else (80,),
     )
 
@@ -93,7 +101,7 @@ def _recurrence(target: int, *, slotted: bool) -> KernelCase:
 
 
 COMPILE_CASES = (
-    *(_decode(group, pdl=pdl) for group in (0, 128) for pdl in (True, False)),
+    *(_decode(rows, group, pdl=pdl) for rows in (1, 64) for group in (0, 128) for pdl in (True, False)),
     *(_system(sequences=n, pdl=pdl) for n in (0, 4) for pdl in (True, False)),
     *(_recurrence(target, slotted=slotted) for slotted in (True, False) for target in (80, 90, 120)),
 )

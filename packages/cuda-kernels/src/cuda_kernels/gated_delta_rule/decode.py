@@ -1,4 +1,4 @@
-"""The decode step of a gated delta net in one kernel: one program a row and value head, its state in registers."""
+"""The decode step of a gated delta net in one kernel: a program holds a block of columns of one head's state."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="assignment"
 
@@ -6,7 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
-from cuda_kernels.gated_delta_rule.configs import decode_warps
+from cuda_kernels.counters import arrival_counters
+from cuda_kernels.gated_delta_rule.configs import decode_config
 from cuda_kernels.gated_delta_rule.layout import DeltaNetState, DeltaNetWeights, shape_of
 from cuda_kernels.primitives import has_dependent_launch, store_quantized, wait_for_previous
 
@@ -35,22 +36,38 @@ def softplus(x):
 
 @triton.jit
 def _load_taps(p_weight, o_channel, m_channel, W: tl.constexpr):
-    """Return the W taps of each channel, oldest first; a channel that is masked out passes its newest input."""
+    """Return the W taps of each channel, oldest first."""
     taps = ()
     for t in tl.static_range(W):
-        tap = tl.load(p_weight + o_channel * W + t, mask=m_channel, other=1.0 * (t // (W - 1))).to(tl.float32)
+        tap = tl.load(p_weight + o_channel * W + t, mask=m_channel, other=0.0).to(tl.float32)
         taps = taps + (tap,)  # noqa: RUF005  (Triton knows no unpacking)
     return taps
 
 
 @triton.jit
-def _load_window(p_past, m_past, p_new, m_new, W: tl.constexpr, STRIDE: tl.constexpr):
+def _load_window(p_past, p_new, m_channel, W: tl.constexpr, STRIDE: tl.constexpr):
     """Return the last W inputs of each channel, oldest first: W - 1 rows of state and the new one."""
     window = ()
     for t in tl.static_range(W - 1):
-        past = tl.load(p_past + t * STRIDE, mask=m_past, other=0.0)
+        past = tl.load(p_past + t * STRIDE, mask=m_channel, other=0.0)
         window = window + (past,)  # noqa: RUF005
-    return window + (tl.load(p_new, mask=m_new, other=0.0),)  # noqa: RUF005
+    return window + (tl.load(p_new, mask=m_channel, other=0.0),)  # noqa: RUF005
+
+
+@triton.jit
+def _move_window(p_past, window, m_channel, W: tl.constexpr, STRIDE: tl.constexpr):
+    """Store the W - 1 youngest inputs as the state."""
+    for t in tl.static_range(W - 1):
+        tl.store(p_past + t * STRIDE, window[t + 1], mask=m_channel)
+
+
+@triton.jit
+def _convolve(window, taps, W: tl.constexpr):
+    """Return silu(Σ tap · input) of each channel."""
+    total = window[0].to(tl.float32) * taps[0]
+    for t in tl.static_range(1, W):
+        total += window[t].to(tl.float32) * taps[t]
+    return silu(total)
 
 
 @triton.jit
@@ -66,6 +83,8 @@ def gated_delta_net_decode_kernel(
     p_out,
     p_scale,
     p_group_sum,
+    p_partial,
+    p_counters,
     slots,
     eps,
     HK: tl.constexpr,
@@ -73,88 +92,107 @@ def gated_delta_net_decode_kernel(
     DK: tl.constexpr,
     DV: tl.constexpr,
     W: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+    BLOCK_D: tl.constexpr,
     GROUP: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """Advance one row's head by a token: convolution, gates, rule, gated norm; int8 output where GROUP > 0.
 
-    grid: (HV, rows). BLOCK: a power of two that holds DK and DV. The head's q, k, v and z are one vector of four parts,
-    an element a thread; z passes the convolution as it is, and so gets the SiLU that it needs as a gate.
+    A program holds BLOCK_V columns of the head's state. Where a head has several, the last to arrive, by a counter,
+    norms its output (kept in p_partial meanwhile) and moves the window of q and k, which all have read by then.
     All that earlier kernels wrote is read after the wait; the state is only prefetched before it.
+    grid: (HV · DV / BLOCK_V, rows)
     """
-    i_head = tl.program_id(0)
+    SPLIT: tl.constexpr = (DV + BLOCK_V - 1) // BLOCK_V
+    i_head = tl.program_id(0) // SPLIT
+    i_block = tl.program_id(0) % SPLIT
     i_row = tl.program_id(1)
-    i_key = i_head // (HV // HK)
     CHANNELS: tl.constexpr = 2 * HK * DK + HV * DV
+    STRIDE: tl.constexpr = 2 * DK + DV
 
-    o_part = tl.arange(0, 4 * BLOCK) // BLOCK
-    o_in = tl.arange(0, 4 * BLOCK) % BLOCK
-    first_key = o_part * (HK * DK) + i_key * DK
-    first_value = 2 * HK * DK + (o_part - 2) * (HV * DV) + i_head * DV
-    o_channel = tl.where(o_part < 2, first_key, first_value) + o_in
-    m_channel = o_in < tl.where(o_part < 2, DK, DV)
-    m_conv = m_channel & (o_part < 3)
-    o_d = tl.arange(0, BLOCK)
-    m_v = o_d < DV
-    o_tile = o_d[:, None] * DV + o_d[None, :]
-    m_tile = (o_d < DK)[:, None] & m_v[None, :]
+    o_qk = tl.arange(0, 2 * BLOCK_K) % BLOCK_K
+    i_part = tl.arange(0, 2 * BLOCK_K) // BLOCK_K
+    c_qk = i_part * (HK * DK) + i_head // (HV // HK) * DK + o_qk
+    m_qk = o_qk < DK
+    o_k = tl.arange(0, BLOCK_K)
+    o_v = i_block * BLOCK_V + tl.arange(0, BLOCK_V)
+    c_v = 2 * HK * DK + i_head * DV + o_v
+    m_v = o_v < DV
+    o_d = tl.arange(0, BLOCK_D)
+    m_d = o_d < DV
+    o_tile = o_k[:, None] * DV + o_v[None, :]
+    m_tile = (o_k < DK)[:, None] & m_v[None, :]
 
-    taps = _load_taps(p_conv_weight, o_channel, m_conv, W)
-    norm_weight = tl.load(p_norm_weight + o_d, mask=m_v, other=0.0).to(tl.float32)
+    taps_qk = _load_taps(p_conv_weight, c_qk, m_qk, W)
+    taps_v = _load_taps(p_conv_weight, c_v, m_v, W)
+    norm_weight = tl.load(p_norm_weight + o_d, mask=m_d, other=0.0).to(tl.float32)
     rate = -tl.exp(tl.load(p_a_log + i_head).to(tl.float32))
     dt_bias = tl.load(p_dt_bias + i_head).to(tl.float32)
     if PDL:
         likely = tl.load(p_slots + i_row)
         likely = tl.where((likely >= 0) & (likely < slots), likely, 0)
-        o_line = tl.arange(0, BLOCK * BLOCK // 32) * 32  # a cache line holds 32 elements
-        prefetch_to_l2(p_state + (likely * HV + i_head) * (DK * DV) + tl.where(o_line < DK * DV, o_line, 0))
+        o_row = tl.where(o_k < DK, o_k, 0) * DV + i_block * BLOCK_V
+        prefetch_to_l2(p_state + (likely * HV + i_head) * (DK * DV) + o_row)
     wait_for_previous(PDL)
 
     slot = tl.load(p_slots + i_row)
-    out = tl.zeros((BLOCK,), tl.float32)
+    is_last = i_block == 0
+    out = tl.zeros((BLOCK_D,), tl.float32)
     if (slot >= 0) & (slot < slots):
         owner = slot.to(tl.int64) * HV + i_head
-        p_tile = p_state + owner * (DK * DV) + o_tile
-        state = tl.load(p_tile, mask=m_tile, other=0.0)
         p_row = p_projection + i_row.to(tl.int64) * (CHANNELS + HV * DV + 2 * HV)
-        p_past = p_conv_state + owner * ((W - 1) * (2 * DK + DV)) + o_part * DK + o_in
-        window = _load_window(p_past, m_conv, p_row + o_channel, m_channel, W, 2 * DK + DV)
+        p_past = p_conv_state + owner * ((W - 1) * STRIDE)
+        p_past_qk = p_past + i_part * DK + o_qk
+        p_past_v = p_past + 2 * DK + o_v
+        window_qk = _load_window(p_past_qk, p_row + c_qk, m_qk, W, STRIDE)
+        window_v = _load_window(p_past_v, p_row + c_v, m_v, W, STRIDE)
         b = tl.load(p_row + CHANNELS + HV * DV + i_head).to(tl.float32)
         a = tl.load(p_row + CHANNELS + HV * DV + HV + i_head).to(tl.float32)
+        z = tl.load(p_row + CHANNELS + i_head * DV + o_d, mask=m_d, other=0.0).to(tl.float32)
+        p_tile = p_state + owner * (DK * DV) + o_tile
+        state = tl.load(p_tile, mask=m_tile, other=0.0)
 
-        mixed = window[0].to(tl.float32) * taps[0]
-        for t in tl.static_range(1, W):
-            mixed += window[t].to(tl.float32) * taps[t]
-        parts = tl.reshape(silu(mixed), (4, BLOCK))
-        inverse = tl.rsqrt(tl.sum(parts * parts, 1) + 1e-6)
-        i_part = tl.arange(0, 4)
-        scale = tl.where(i_part == 0, inverse * DK**-0.5, tl.where(i_part == 1, inverse, 1.0))
-        qk, vz = tl.split(tl.permute(tl.reshape(parts * scale[:, None], (2, 2, BLOCK)), (2, 1, 0)))
-        q, k = tl.split(qk)
-        v, gate = tl.split(vz)
+        qk = tl.reshape(_convolve(window_qk, taps_qk, W), (2, BLOCK_K))
+        inverse = tl.rsqrt(tl.sum(qk * qk, 1) + 1e-6)
+        scale = tl.where(tl.arange(0, 2) == 0, inverse * DK**-0.5, inverse)
+        q, k = tl.split(tl.permute(qk * scale[:, None], (1, 0)))
+        v = _convolve(window_v, taps_v, W)
 
         # Sᵀk and Sᵀq of the decayed old state together; the new state then adds k ⊗ delta.
         state *= tl.exp(rate * softplus(a + dt_bias))
         predicted = tl.sum(state * k[:, None], 0)
         recalled = tl.sum(state * q[:, None], 0)
         delta = (v - predicted) * tl.sigmoid(b)
+        part = recalled + tl.sum(q * k, 0) * delta
+        if SPLIT > 1:
+            p_head = p_partial + (i_row.to(tl.int64) * HV + i_head) * DV
+            tl.store(p_head + o_v, part, mask=m_v)
+            tl.debug_barrier()
+            p_counter = p_counters + i_row * HV + i_head
+            is_last = tl.atomic_add(p_counter, 1, sem="acq_rel") == SPLIT - 1
         tl.store(p_tile, state + k[:, None] * delta[None, :], mask=m_tile)
-        out = recalled + tl.sum(q * k, 0) * delta
-        out *= tl.rsqrt(tl.sum(out * out, 0) / DV + eps) * norm_weight * gate
-
         # Where threads hold the same channel, all must have read the window before one of them moves it.
         tl.debug_barrier()
-        for t in tl.static_range(1, W):
-            tl.store(p_past + (t - 1) * (2 * DK + DV), window[t], mask=m_conv)
+        _move_window(p_past_v, window_v, m_v, W, STRIDE)
+        if is_last:
+            _move_window(p_past_qk, window_qk, m_qk, W, STRIDE)
+            if SPLIT > 1:
+                tl.store(p_counter, 0)
+                out = tl.load(p_head + o_d, mask=m_d, other=0.0, cache_modifier=".cg")
+            else:
+                out = part
+            out *= tl.rsqrt(tl.sum(out * out, 0) / DV + eps) * norm_weight * silu(z)
 
-    if GROUP:
-        words = tl.reshape(out, (BLOCK // 8, 8))
-        first = i_head * (DV // 8)
-        store_quantized(words, p_out, p_scale, p_group_sum, i_row, first, HV * DV // 8, DV // 8, GROUP // 8)
-    else:
-        p = p_out + i_row.to(tl.int64) * (HV * DV) + i_head * DV + o_d
-        tl.store(p, out.to(p_out.dtype.element_ty), mask=m_v)
+    if is_last:
+        if GROUP:
+            words = tl.reshape(out, (BLOCK_D // 8, 8))
+            first = i_head * (DV // 8)
+            store_quantized(words, p_out, p_scale, p_group_sum, i_row, first, HV * DV // 8, DV // 8, GROUP // 8)
+        else:
+            p = p_out + i_row.to(tl.int64) * (HV * DV) + i_head * DV + o_d
+            tl.store(p, out.to(p_out.dtype.element_ty), mask=m_d)
 
 
 def launch_decode(
@@ -196,8 +234,14 @@ def _launch(
     rows, shape = projection.shape[0], shape_of(weights, state)
     if rows == 0:
         return
-    pdl = has_dependent_launch(projection.device)
-    gated_delta_net_decode_kernel[(shape.value_heads, rows)](
+    device, heads = projection.device, shape.value_heads
+    config = decode_config(shape, rows)
+    partial, counters = None, None
+    if config.split(shape.value_dim) > 1:
+        partial = projection.new_empty((rows, heads, shape.value_dim), dtype=torch.float32)
+        counters = arrival_counters(device, rows * heads)
+    pdl = has_dependent_launch(device)
+    gated_delta_net_decode_kernel[(heads * config.split(shape.value_dim), rows)](
         p_projection=projection,
         p_conv_weight=weights.conv_weight,
         p_a_log=weights.a_log,
@@ -206,16 +250,20 @@ def _launch(
         p_conv_state=state.conv,
         p_state=state.recurrent,
         p_slots=slots,
+        p_partial=partial,
+        p_counters=counters,
         slots=state.recurrent.shape[0],
         eps=weights.eps,
         HK=shape.key_heads,
-        HV=shape.value_heads,
+        HV=heads,
         DK=shape.key_dim,
         DV=shape.value_dim,
         W=shape.conv_width,
-        BLOCK=max(16, triton.next_power_of_2(max(shape.key_dim, shape.value_dim))),
+        BLOCK_K=triton.next_power_of_2(shape.key_dim),
+        BLOCK_V=config.block_v,
+        BLOCK_D=max(config.block_v, triton.next_power_of_2(shape.value_dim)),
         PDL=pdl,
-        num_warps=decode_warps(shape),
+        num_warps=config.num_warps,
         launch_pdl=pdl,
         **outputs,
     )
