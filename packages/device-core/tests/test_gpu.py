@@ -275,6 +275,21 @@ def test_failed_capture_leaves_nothing_behind(stateful: Folder) -> None:
         assert torch.equal(session.state["total"], before + 1)
 
 
+def test_failed_capture_names_the_instruction(tmp_path: Path) -> None:
+    method = MethodBuilder("f")
+    x = method.input("x", "bool", (4,), device="cuda:0")
+    out = method.planned("out", "int64", (4, 1), device="cuda:0", kind="io")
+    # How many elements are not zero is known on the host only after a wait, which a capture refuses.
+    method.call("aten::nonzero.out", x, out=out)
+    write_program(tmp_path / "p", [method.build([out])])
+    with Module.load(tmp_path / "p") as module:
+        ones = torch.ones(4, dtype=torch.bool, device="cuda")
+        with pytest.raises(CaptureError, match=r"method 'f', instruction 0: aten::nonzero\.out"):
+            module.default_session.capture("f", inputs=[ones])
+        assert not torch.cuda.is_current_stream_capturing()
+        assert module.execute("f", [ones])[0].flatten().tolist() == [0, 1, 2, 3]
+
+
 def test_closed_sessions_do_not_replay(stateful: Folder) -> None:
     with Module.load(stateful("cuda:0")) as module:
         session = module.new_session()

@@ -144,11 +144,20 @@ def _capture[T](
             graph = torch.cuda.CUDAGraph()
             with session.recording(), torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                 result = function(session)
-        except CaptureError:
-            raise
         except Exception as error:
-            raise CaptureError(f"capture on {device} failed: {error}") from error
+            raise _explained(error, device) from error
     return CapturedFunction(graph, result)
+
+
+def _explained(error: Exception, device: Device) -> CaptureError:
+    """Return what to raise for an error: the first of its chain is the reason, others only say that it happened."""
+    first: BaseException = error
+    while first.__context__ is not None:
+        first = first.__context__
+    if isinstance(first, CaptureError):
+        return first
+    where = "".join(f"; {note}" for note in getattr(first, "__notes__", ()))
+    return CaptureError(f"capture on {device} failed: {str(first).strip().splitlines()[0]}{where}")
 
 
 def _warm_up(function: Callable[["Session"], object], scratch: "Session") -> None:
