@@ -1,7 +1,8 @@
 """The exporter: the program equals the eager model, assets and metadata go with it, a failure leaves nothing."""
 
 import json
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from device_core import Module, read_program
 from qwen35_moe import exporter
-from qwen35_moe.checkpoint import load_decoder
+from qwen35_moe.checkpoint import load_decoder, stream_weights
 from qwen35_moe.errors import ExportError
 from qwen35_moe.exporter import ExportOptions, export_checkpoint
 from qwen35_moe.model import Int4
@@ -165,6 +166,23 @@ def test_export_interrupted_while_weights_stream_leaves_nothing(small_checkpoint
             small_checkpoint, tmp_path / "program", ExportOptions(quant="none", max_context=16), interrupt
         )
     assert not list(tmp_path.iterdir())
+
+
+def test_weights_are_in_memory_one_at_a_time(
+    small_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[weakref.ref[torch.Tensor]] = []
+
+    def watched(*args: Any, **options: Any) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, tensor in stream_weights(*args, **options):
+            # This one, the one before it, and the packed half of a matrix whose scales are yielded.
+            assert sum(ref() is not None for ref in seen) <= 2, name
+            seen.append(weakref.ref(tensor))
+            yield name, tensor
+
+    monkeypatch.setattr(exporter, "stream_weights", watched)
+    export_checkpoint(small_checkpoint, tmp_path / "program", ExportOptions(group_size=32, max_context=16))
+    assert len(seen) == len(read_program(tmp_path / "program").constants)
 
 
 def test_existing_output_is_refused_before_tracing(
