@@ -1,9 +1,11 @@
 """The shape of the tiny model: every kind of layer of the family, in under eight million parameters."""
 
+import math
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
+from torch import nn
 from transformers import GenerationConfig, Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig
 
 CONTEXT = 4096
@@ -42,6 +44,9 @@ def build(tokenizer: Tokenizer, seed: int) -> Qwen3_5MoeForCausalLM:
     """Return a float32 model with random weights; the same seed gives the same weights."""
     torch.manual_seed(seed)
     model = Qwen3_5MoeForCausalLM(text_config(tokenizer))
+    for layer in model.model.layers:
+        if hasattr(layer, "linear_attn"):
+            open_gates(layer.linear_attn)
     model.generation_config = GenerationConfig(
         do_sample=True,
         temperature=0.8,
@@ -51,6 +56,17 @@ def build(tokenizer: Tokenizer, seed: int) -> Qwen3_5MoeForCausalLM:
         pad_token_id=tokenizer.token_to_id("<|endoftext|>"),
     )
     return model
+
+
+@torch.no_grad()
+def open_gates(layer: nn.Module) -> None:
+    """Let the heads of a delta net remember for ten to a thousand tokens at first.
+
+    A fresh layer of transformers forgets nearly all in one token, and from there gradients do not lead out.
+    """
+    layer.A_log.uniform_(1.0, 4.0).log_()
+    step = layer.dt_bias.uniform_(math.log(1e-3), math.log(3e-2)).exp_()
+    step.add_(torch.log(-torch.expm1(-step)))  # the inverse of softplus
 
 
 def save(model: Qwen3_5MoeForCausalLM, folder: Path) -> None:

@@ -1,8 +1,8 @@
 """The forward pass for training: the modules of transformers' model, whole rows at once, shapes that never change.
 
 It computes what ``Qwen3_5MoeForCausalLM`` computes for rows without padding. Two things are done another way, because
-rows are short and experts small: the delta rule solves its chunks' triangular systems at once, and every expert is
-applied to every token as one wide product in which the activations of experts that were not chosen are zero.
+rows are short and experts small: the delta rule is computed chunk by chunk with products alone, and every expert
+is applied to every token as one wide product in which the activations of experts that were not chosen are zero.
 
 Shape suffixes: B rows, T tokens, H hidden, E experts, I expert width, N heads, D head size, C chunks, L tokens a chunk.
 """
@@ -19,6 +19,38 @@ def rms_norm(x: Tensor, norm: nn.Module) -> Tensor:
     """Norm the last dimension in float32 with weight 1 + w."""
     x32 = x.float()
     return x32 * torch.rsqrt(x32.square().mean(-1, keepdim=True) + EPS) * (1.0 + norm.weight.float())
+
+
+def inverse(system: Tensor) -> Tensor:
+    """Invert unit lower triangular matrices whose diagonal and upper part are not looked at, with products alone.
+
+    Blocks of 16 by a finite series, larger ones out of the two blocks on their diagonal.
+    """
+    size = system.shape[-1]
+    lower = system.tril(-1)
+    blocks = _on_diagonal(lower, 16)
+    identity = torch.eye(16, device=system.device)
+    # (I + N)⁻¹ for nilpotent N: (I - N)(I + N²)(I + N⁴)(I + N⁸)
+    power, result = blocks @ blocks, identity - blocks
+    for _ in range(2):
+        result = result + result @ power
+        power = power @ power
+    result = result + result @ power
+    width = 16
+    while width < size:
+        first, second = result[..., 0::2, :, :], result[..., 1::2, :, :]
+        below = -second @ _on_diagonal(lower, 2 * width)[..., width:, :width] @ first
+        top = torch.cat([first, torch.zeros_like(first)], dim=-1)
+        result = torch.cat([top, torch.cat([below, second], dim=-1)], dim=-2)
+        width *= 2
+    return result.squeeze(-3)
+
+
+def _on_diagonal(matrices: Tensor, width: int) -> Tensor:
+    """Return the blocks on the diagonal: (..., L, L) to (..., L / width, width, width)."""
+    count = matrices.shape[-1] // width
+    parts = matrices.unflatten(-1, (count, width)).unflatten(-3, (count, width))
+    return parts.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)
 
 
 def delta_rule(q_BTND: Tensor, k_BTND: Tensor, v_BTND: Tensor, g_BTN: Tensor, beta_BTN: Tensor) -> Tensor:
@@ -40,9 +72,7 @@ def delta_rule(q_BTND: Tensor, k_BTND: Tensor, v_BTND: Tensor, g_BTN: Tensor, be
     k_beta = k * beta
     system = (k_beta @ k.transpose(-1, -2)) * pair
     grown = decay.exp().unsqueeze(-1)
-    solved = torch.linalg.solve_triangular(
-        system, torch.cat([v * beta, k_beta * grown], dim=-1), upper=False, unitriangular=True
-    )
+    solved = inverse(system) @ torch.cat([v * beta, k_beta * grown], dim=-1)
     written, read = solved[..., :size], solved[..., size:]
     inside = (q @ k.transpose(-1, -2)) * pair
     q_grown, k_left = q * grown, k * (decay[..., -1:] - decay).exp().unsqueeze(-1)
@@ -71,7 +101,8 @@ def delta_net(x_BTH: Tensor, layer: nn.Module) -> Tensor:
     v = v.reshape(batch, length, layer.num_v_heads, -1)
     beta = layer.in_proj_b(x_BTH).float().sigmoid()
     g = -layer.A_log.float().exp() * F.softplus(layer.in_proj_a(x_BTH).float() + layer.dt_bias)
-    out = delta_rule(q * q.shape[-1] ** -0.5, k, v, g, beta)
+    with torch.autocast("cuda", enabled=False):
+        out = delta_rule(q * q.shape[-1] ** -0.5, k, v, g, beta)
     normed = out * torch.rsqrt(out.square().mean(-1, keepdim=True) + EPS) * layer.norm.weight
     gate = F.silu(layer.in_proj_z(x_BTH).float().reshape(normed.shape))
     return layer.out_proj((normed * gate).reshape(batch, length, -1))
