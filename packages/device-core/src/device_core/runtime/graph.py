@@ -136,10 +136,12 @@ def _capture[T](
     kept = [(x, x.clone()) for x in preserved if isinstance(x, torch.Tensor)]
     with session.module.lock, torch.cuda.device(device.index):
         try:
-            with session.module.new_session() as scratch:
-                _warm_up(function, scratch)
-            for tensor, before in kept:
-                tensor.copy_(before)
+            try:
+                with session.module.new_session() as scratch:
+                    _warm_up(function, scratch)
+            finally:
+                for tensor, before in kept:
+                    tensor.copy_(before)
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
             with session.recording(), torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
@@ -157,7 +159,8 @@ def _explained(error: Exception, device: Device) -> CaptureError:
     if isinstance(first, CaptureError):
         return first
     where = "".join(f"; {note}" for note in getattr(first, "__notes__", ()))
-    return CaptureError(f"capture on {device} failed: {str(first).strip().splitlines()[0]}{where}")
+    reason = next(iter(str(first).strip().splitlines()), type(first).__name__)
+    return CaptureError(f"capture on {device} failed: {reason}{where}")
 
 
 def _warm_up(function: Callable[["Session"], object], scratch: "Session") -> None:
