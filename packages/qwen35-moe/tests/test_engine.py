@@ -9,9 +9,13 @@ import torch
 from device_core import ProgramError
 from qwen35_moe.checkpoint import load_decoder
 from qwen35_moe.engine import Engine, Generation
-from qwen35_moe.errors import EngineError, PromptError
+from qwen35_moe.errors import EngineError, MemoryPlanError, PromptError
+from qwen35_moe.exporter import ExportOptions
+from qwen35_moe.memory import MemoryPlan
 from qwen35_moe.model import Decoder, Int4
+from qwen35_moe.random_program import write_random_program
 from qwen35_moe.sampling import SamplingParameters
+from qwen35_moe.testing import small_config
 
 GREEDY = SamplingParameters(temperature=0)
 CONTEXT, CHUNK = 48, 16
@@ -190,3 +194,46 @@ def test_shard_cut_short_is_named(small_program: Path, tmp_path: Path) -> None:
 def test_device_that_the_program_is_not_for_is_refused(small_program: Path, device: str, message: str) -> None:
     with pytest.raises(EngineError, match=message):
         Engine.load(small_program, device=device)
+
+
+@pytest.fixture(scope="module")
+def gpu_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gpu") / "program"
+    write_random_program(folder, small_config(), ExportOptions(group_size=32, max_context=32, device="cuda:0"))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("count", "capability", "message"),
+    [
+        (0, (9, 0), "cuda:0: this machine has 0 CUDA devices"),
+        (1, (7, 5), r"cuda:0: Some Card has compute capability 7\.5; expected 8\.0 or newer"),
+    ],
+    ids=["missing", "too-old"],
+)
+def test_unsuitable_gpu_is_refused(
+    gpu_program: Path, monkeypatch: pytest.MonkeyPatch, count: int, capability: tuple[int, int], message: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "Some Card")
+    with pytest.raises(EngineError, match=message):
+        Engine.load(gpu_program)
+
+
+def test_program_that_does_not_fit_is_refused_before_it_is_loaded(
+    gpu_program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (1024**2, 2 * 1024**2))
+    plans: list[MemoryPlan] = []
+    with pytest.raises(MemoryPlanError, match="the program does not fit: it needs"):
+        Engine.load(gpu_program, on_plan=plans.append)
+    assert plans[0].weights > 0
+    assert plans[0].nbytes_free == 1024**2
+
+
+def test_program_for_a_gpu_runs_on_the_cpu(gpu_program: Path) -> None:
+    with Engine.load(gpu_program, device="cpu") as engine:
+        assert len(list(generate(engine, [1, 2, 3], count=4))) == 4

@@ -16,6 +16,8 @@ from qwen35_moe.errors import EngineError, PromptError
 from qwen35_moe.memory import MemoryPlan, check_memory, nbytes_free, plan_memory
 from qwen35_moe.sampling import SamplingParameters
 
+# bfloat16 in tensor cores begins here.
+_OLDEST_CAPABILITY = (8, 0)
 # Lengths of prompts that keep a CUDA graph.
 _CAPTURED_LENGTHS = 8
 
@@ -101,16 +103,19 @@ class Engine:
         target = info.device if device == "auto" else Device.parse(device)
         if info.device.is_host and not target.is_host:
             raise EngineError(f"{folder}: exported for {info.device}, cannot run on {target}; export for {target}")
-        if not target.is_host and target.index >= torch.cuda.device_count():
-            raise EngineError(
-                f"{folder}: {target} asked for, but this machine has {torch.cuda.device_count()} CUDA devices"
-            )
-        if target == info.device:
-            plan = plan_memory(program, target, nbytes_free=nbytes_free(target))
+        if not target.is_host:
+            _check_gpu(target)
+        if target.type == info.device.type:
+            plan = plan_memory(program, info.device, nbytes_free=nbytes_free(target))
             if on_plan is not None:
                 on_plan(plan)
             check_memory(plan)
-        return cls(Module.load(folder, device=target), info, target)
+        module = Module.load(folder, device=target)
+        try:
+            return cls(module, info, target)
+        except BaseException:
+            module.close()
+            raise
 
     def generate(
         self,
@@ -202,3 +207,20 @@ class Engine:
             raise PromptError(f"max_new_tokens: expected at least 1, got {max_new_tokens}")
         if not 0 <= slot < info.slots:
             raise PromptError(f"slot: expected 0 to {info.slots - 1}, got {slot}")
+
+
+def _check_gpu(device: Device) -> None:
+    """Raise EngineError where the machine has no such GPU, or one that the kernels are not written for."""
+    count = torch.cuda.device_count()
+    if device.index >= count:
+        raise EngineError(f"{device}: this machine has {count} CUDA devices that its driver and torch can use")
+    capability = torch.cuda.get_device_capability(device.index)
+    if capability < _OLDEST_CAPABILITY:
+        raise EngineError(
+            f"{device}: {torch.cuda.get_device_name(device.index)} has compute capability {_dotted(capability)}; "
+            f"expected {_dotted(_OLDEST_CAPABILITY)} or newer"
+        )
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return ".".join(map(str, capability))
