@@ -23,12 +23,12 @@ FIRST_SPECIAL = 248_044
 TEXTS = {
     "code": "def f(x: int) -> str:\n\treturn f\"{x!r:>10}\"  # 3.14159\r\n\n\n    if x<=0: raise ValueError('no')\n",
     "emoji": "👩‍👩‍👧‍👦 🏳️‍🌈 👍🏽 🇩🇪 ☺️ ~10⁻³⁵ m 🫠🪿",
-    "cjk": "美しい日本語の文章。中文字符与标点！한국어 텍스트, macOS の 画面",
+    "cjk": "美しい日本語の文章。中文字符与标点！한국어 텍스트, macOS の 画面",  # noqa: RUF001
     "combining": "e\u0301 a\u0308 n\u0303o Z\u0351\u036b\u0343a\u0368l\u0348g\u0318o\u0321 क्षि ที่",
     "cyrillic": "розовые щёчки, Ёжик и Ъ",
     "arabic and hebrew": "مرحبا بالعالم — שָׁלוֹם",
     "white space": " \t  leading\u00a0and\u3000wide \u200b\u200d trailing   \n \r\n\r\n ",
-    "rare": "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 𓀀𓂀 \U0010ffff \ufffd \ufeff",
+    "rare": "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 𓀀𓂀 \U0010ffff \ufffd \ufeff",  # noqa: RUF001
     "control": "\x00\x01\x7f\x1b[0m",
 }
 

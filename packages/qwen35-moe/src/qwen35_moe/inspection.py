@@ -1,14 +1,12 @@
-"""What a program holds, for people (rich tables) and for programs (JSON)."""
+"""What a program holds, for people (tables) and for programs (JSON)."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from device_core import MethodMeta
 from device_core.schema import types as t
-from rich.markup import escape
-from rich.table import Table
 
 
 def program_document(program: t.Program) -> dict[str, Any]:
@@ -101,7 +99,7 @@ def _instruction_document(method: t.Method, instruction: t.Instruction) -> dict[
             return {"kind": "free", "value": names((instruction.value,))[0]}
 
 
-def describe(program: t.Program) -> Iterator[Table | str]:
+def describe(program: t.Program) -> Iterator[str]:
     """Yield tables: the program, then for each method its inputs and outputs, buffers and instructions."""
     document = program_document(program)
     yield f"program by {program.producer}, schema {program.schema_version}"
@@ -116,7 +114,7 @@ def describe(program: t.Program) -> Iterator[Table | str]:
     yield _table(f"{len(constants)} constants, {total:,} bytes", ("name", "dtype", "sizes", "bytes", "shard"), rows)
 
 
-def _describe_method(method: dict[str, Any]) -> Iterator[Table]:
+def _describe_method(method: dict[str, Any]) -> Iterator[str]:
     name = method["name"]
     if method["symbols"]:
         symbols = [(symbol["name"], symbol["min"], symbol["max"]) for symbol in method["symbols"]]
@@ -150,13 +148,12 @@ def _told(instruction: dict[str, Any]) -> tuple[str, str, str]:
             return "free", "", instruction["value"]
 
 
-def _table(title: str, columns: tuple[str, ...], rows: Any) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, no_wrap=True)
-    for row in rows:
-        table.add_row(*(escape(str(cell)) for cell in row))
-    return table
+def _table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> str:
+    """Return aligned columns under a title; nothing is cut, however wide it is."""
+    cells = [columns, *(tuple(map(str, row)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
+    return "\n".join([title, *(f"  {line}".rstrip() for line in lines), ""])
 
 
 def _sizes(sizes: Any) -> str:

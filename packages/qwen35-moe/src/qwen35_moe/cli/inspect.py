@@ -32,7 +32,4 @@ def inspect(
     if as_json:
         typer.echo(json.dumps(program_document(program), ensure_ascii=False, indent=2))
     else:
-        from rich.console import Console
-
-        for part in describe(program):
-            Console(soft_wrap=True).print(part)
+        typer.echo("\n".join(describe(program)))

@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from qwen35_moe.cli import export, inspect, perplexity, run
+from qwen35_moe.cli import bench, export, inspect, perplexity, run
 from qwen35_moe.cli.failures import exit_code_of
 
 PACKAGES = ("qwen35-moe", "cuda-kernels", "export-passes", "device-core")
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("export")(export.export)
 app.command("inspect")(inspect.inspect)
+app.command("bench")(bench.bench)
 app.command("perplexity")(perplexity.perplexity)
 
 
@@ -42,7 +43,7 @@ def _options(
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; return its exit code.
 
-    0: done. 2: a mistake of the user, told in one line on stderr. 130: interrupted. 141: nobody reads the output.
+    0: done. 1: nobody reads the output. 2: a mistake of the user, told in one line on stderr. 130: interrupted.
     """
     try:
         code = app(arguments, standalone_mode=False)
@@ -50,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         # What is still buffered cannot be written: it must not be tried again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return 1
     except (Exception, KeyboardInterrupt) as error:
         if (failed := exit_code_of(error)) is None:
             raise

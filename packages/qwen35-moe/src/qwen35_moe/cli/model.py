@@ -67,12 +67,16 @@ def resolve_device(device: str) -> str:
 
 
 def default_options(folder: Path, device: str) -> "ExportOptions":
-    """Return how a checkpoint is exported on the fly: int4, for the device, with at most 4,096 tokens of context."""
+    """Return how a checkpoint is exported on the fly: with at most 4,096 tokens of context, in int4 for a GPU.
+
+    For the CPU it stays as it is: the operators there dequantize, so int4 would only cost time.
+    """
     from qwen35_moe.config import read_config
     from qwen35_moe.exporter import ExportOptions
 
+    target = resolve_device(device)
     context = min(ExportOptions().max_context, read_config(folder).max_position_embeddings)
-    return ExportOptions(max_context=context, device=resolve_device(device))
+    return ExportOptions(quant="none" if target == "cpu" else "int4", max_context=context, device=target)
 
 
 def describe_memory(folder: Path, device: str) -> str:
