@@ -2,6 +2,9 @@
 
 import contextlib
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,6 +115,22 @@ def test_failure_leaves_no_folder(tmp_path: Path) -> None:
         assert [PARTIAL_MARK in p.name for p in tmp_path.iterdir()] == [True]
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
+
+
+def test_killed_writer_leaves_no_folder_of_that_name(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys, torch\n"
+        "from device_core import ProgramWriter\n"
+        "with ProgramWriter(sys.argv[1]) as writer:\n"
+        "    writer.add_constant('c', torch.ones(1000))\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", script, str(tmp_path / "p")], check=False)
+    assert result.returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(f".p{PARTIAL_MARK}")
+    write_program(tmp_path / "p", [MethodBuilder("f").build([])])
+    assert read_program(tmp_path / "p").methods[0].name == "f"
 
 
 def test_forgotten_finish_leaves_no_folder(tmp_path: Path) -> None:
