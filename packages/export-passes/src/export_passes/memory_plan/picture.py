@@ -13,10 +13,13 @@ from device_core.schema.validate_instructions import read_by
 from export_passes.lifetimes import Lifetime, lifetimes
 from export_passes.memory_plan.plan import Block, peak_nbytes
 
-WIDTH = 1600
-PANEL_HEIGHT = 420
 MARGIN = 90
-FONT = 11
+MIN_WIDTH = 1200
+STEP_WIDTH = 30
+"""Points an instruction is wide, so that names of tensors that live for a few of them can be read."""
+LANE_HEIGHTS: dict[t.BufferKind, int] = {"io": 90, "scratch": 400}
+LANE_GAP = 34
+FONT = 10
 _FILLING = ("aten::copy_", "aten::fill_")
 _PALETTE = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#edc948", "#e15759", "#9c755f")
 
@@ -34,21 +37,33 @@ def render_svg(method: t.Method) -> str:
     """Draw the planned memory of a method as an SVG document.
 
     Everything is worked out from the method alone: lifetimes from its instructions, sizes at their upper bounds.
-    Buffers of one device are stacked in one panel, whose title tells the peak (the largest sum of bytes alive in one
-    step), the planned bytes and the reuse factor: bytes of all tensors over planned bytes.
+    A panel holds the buffers of one device, each in a lane with its own scale of bytes. Its title tells the peak (the
+    largest sum of bytes alive in one step), the planned bytes, and the reuse factor: bytes of all tensors over planned
+    bytes. A box's tooltip has the whole name, bytes and lifetime.
     """
     boxes = planned_boxes(method)
-    devices = sorted({buffer.device for buffer in method.buffers}, key=Device.parse)
-    panels = [_panel(method, device, boxes, top=40 + i * (PANEL_HEIGHT + 70)) for i, device in enumerate(devices)]
-    height = 50 + len(devices) * (PANEL_HEIGHT + 70)
-    title = f"memory of {method.name}: {len(boxes)} tensors, {len(method.instructions)} instructions"
+    width = max(MIN_WIDTH, MARGIN + 20 + STEP_WIDTH * (len(method.instructions) + 1))
+    lines: list[str] = []
+    y = 50.0
+    for device in sorted({buffer.device for buffer in method.buffers}, key=Device.parse):
+        own = [i for i, buffer in enumerate(method.buffers) if buffer.device == device]
+        title = _title(device, [box for box in boxes if box.buffer in own], sum(method.buffers[i].nbytes for i in own))
+        lines.append(_text(MARGIN, y, title, 'font-size="14"'))
+        y += 14
+        for i in own:
+            height = LANE_HEIGHTS[method.buffers[i].kind]
+            steps = len(method.instructions) + 1
+            scale = _Scale(top=y, height=height, width=width, steps=steps, nbytes=method.buffers[i].nbytes)
+            lines += _lane(scale, method.buffers[i].kind, [box for box in boxes if box.buffer == i])
+            y += height + LANE_GAP
+    heading = f"memory of {method.name}: {len(boxes)} tensors, {len(method.instructions)} instructions"
+    size = f'width="{width}" height="{y:.0f}"'
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
-            f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="{FONT}">',
-            f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
-            f'<text x="{MARGIN}" y="24" font-size="16">{escape(title)}</text>',
-            *(line for panel in panels for line in panel),
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="{FONT}">',
+            f'<rect {size} fill="white"/>',
+            _text(MARGIN, 24, heading, 'font-size="16"'),
+            *lines,
             "</svg>",
         ]
     )
@@ -115,37 +130,35 @@ def _span(value: t.TensorValue, ranges: Mapping[str, Interval]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scale:
-    """From steps and bytes to points of one panel."""
+    """From steps and bytes to points of one lane."""
 
     top: float
+    height: float
+    width: float
     steps: int
     nbytes: int
 
     def x(self, step: float) -> float:
-        return MARGIN + step * (WIDTH - MARGIN - 20) / max(self.steps, 1)
+        return MARGIN + step * (self.width - MARGIN - 20) / max(self.steps, 1)
 
     def y(self, nbytes: float) -> float:
-        return self.top + PANEL_HEIGHT * (1 - nbytes / max(self.nbytes, 1))
+        return self.top + self.height * (1 - nbytes / max(self.nbytes, 1))
 
 
-def _panel(method: t.Method, device: str, boxes: Sequence[Box], *, top: float) -> Iterator[str]:
-    """Yield the lines of one device: its buffers stacked on each other, with axes."""
-    buffers = [i for i, buffer in enumerate(method.buffers) if buffer.device == device]
-    starts: dict[int, int] = {}
-    total = 0
-    for i in buffers:
-        starts[i] = total
-        total += method.buffers[i].nbytes
-    own = [box for box in boxes if box.buffer in starts]
-    scale = _Scale(top=top + 20, steps=len(method.instructions) + 1, nbytes=total)
-    yield f'<text x="{MARGIN}" y="{top + 10}" font-size="14">{escape(_title(device, own, total))}</text>'
-    yield from _axes(scale)
-    for i in buffers:
-        y, kind = scale.y(starts[i]), method.buffers[i].kind
-        yield f'<line x1="{MARGIN}" x2="{WIDTH - 20}" y1="{y:.1f}" y2="{y:.1f}" stroke="#888" stroke-dasharray="4 3"/>'
-        yield f'<text x="4" y="{y - 3:.1f}">{kind}</text>'
-    for number, box in enumerate(own):
-        yield from _box(scale, box, starts[box.buffer], _PALETTE[number % len(_PALETTE)])
+def _lane(scale: _Scale, kind: str, boxes: Sequence[Box]) -> Iterator[str]:
+    """Yield the lines of one buffer: axes, then a box a tensor."""
+    left, right, low, high = scale.x(0), scale.x(scale.steps), scale.y(0), scale.y(scale.nbytes)
+    yield f'<path d="M{left:.1f} {high:.1f}V{low:.1f}H{right:.1f}" fill="none" stroke="black"/>'
+    yield _text(4, low, kind, 'font-weight="bold"')
+    parts = 4 if scale.height > 200 else 1
+    for part in range(1, parts + 1):
+        nbytes = scale.nbytes * part // parts
+        yield _text(left - 4, scale.y(nbytes) + 8, _nbytes(nbytes), 'text-anchor="end"')
+    stride = max((scale.steps - 1) // 20, 1)
+    for step in range(0, scale.steps, stride):
+        yield _text(scale.x(step), low + 12, str(step), 'text-anchor="middle"')
+    for number, box in enumerate(boxes):
+        yield from _box(scale, box, _PALETTE[number % len(_PALETTE)])
 
 
 def _title(device: str, boxes: Sequence[Box], planned: int) -> str:
@@ -158,31 +171,25 @@ def _title(device: str, boxes: Sequence[Box], planned: int) -> str:
     )
 
 
-def _axes(scale: _Scale) -> Iterator[str]:
-    left, right, low, high = scale.x(0), scale.x(scale.steps), scale.y(0), scale.y(scale.nbytes)
-    yield f'<path d="M{left:.1f} {high:.1f}V{low:.1f}H{right:.1f}" fill="none" stroke="black"/>'
-    for quarter in range(5):
-        nbytes = scale.nbytes * quarter // 4
-        yield f'<text x="{left - 4:.1f}" y="{scale.y(nbytes) + 4:.1f}" text-anchor="end">{_nbytes(nbytes)}</text>'
-    for tenth in range(11):
-        step = (scale.steps - 1) * tenth // 10
-        yield f'<text x="{scale.x(step):.1f}" y="{low + 14:.1f}" text-anchor="middle">{step}</text>'
-
-
-def _box(scale: _Scale, box: Box, start: int, colour: str) -> Iterator[str]:
-    """Yield a tensor's box, with its name where that fits; the whole story is in its tooltip."""
-    life, nbytes = box.block.lifetime, box.block.nbytes
-    x, y = scale.x(life.first), scale.y(start + box.offset + nbytes)
-    width = max(scale.x(life.last + 1) - x, 1.0)
-    height = max(scale.y(start + box.offset) - y, 0.5)
-    name = escape(box.block.name)
+def _box(scale: _Scale, box: Box, colour: str) -> Iterator[str]:
+    """Yield a tensor's box, with as much of its name as fits."""
+    life, nbytes, name = box.block.lifetime, box.block.nbytes, box.block.name
+    x, y = scale.x(life.first), scale.y(box.offset + nbytes)
+    width = scale.x(life.last + 1) - x
+    height = max(scale.y(box.offset) - y, 0.5)
     story = f"{name}: {_nbytes(nbytes)} at {box.offset:,}, instructions {life.first} to {life.last}"
     yield (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{colour}" fill-opacity="0.75" '
-        f'stroke="white" stroke-width="0.3"><title>{story}</title></rect>'
+        f'stroke="white" stroke-width="0.5"><title>{escape(story)}</title></rect>'
     )
-    if height >= FONT and width >= 0.6 * FONT * len(box.block.name) + 4:
-        yield f'<text x="{x + 2:.1f}" y="{y + height / 2 + 4:.1f}" pointer-events="none">{name}</text>'
+    room = int((width - 4) / (0.58 * FONT))
+    if height >= FONT and room >= 4:
+        label = name if len(name) <= room else name[: room - 1] + "…"
+        yield _text(x + 2, y + height / 2 + 0.35 * FONT, label, 'pointer-events="none"')
+
+
+def _text(x: float, y: float, text: str, attributes: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" {attributes}>{escape(text)}</text>'
 
 
 def _nbytes(count: int) -> str:
