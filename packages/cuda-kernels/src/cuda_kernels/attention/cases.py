@@ -27,6 +27,7 @@ def _decode_cases(head_size: int) -> Iterator[KernelCase]:
         signature={**parts, **caches, **place, "eps": "fp32"},
         constexprs={**shape, "ROTARY": 64, "BLOCK_H": config.block_heads},
         num_warps=config.warps,
+        num_stages=config.stages,
     )
     for group in (0, 32, 128):
         result = {"p_out": "*i32", "p_scale": "*fp32", "p_group_sum": "*fp32"} if group else {"p_out": "*bf16"}

@@ -12,12 +12,13 @@ PROGRAMS = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeConfig:
-    """splits of the keys, keys and query heads a tile, warps; columns a program of the combining kernel."""
+    """splits of the keys, keys and query heads a tile, warps, stages; columns a program of the combining kernel."""
 
     splits: int
     block_keys: int
     block_heads: int
     warps: int
+    stages: int
     columns: int
     combine_warps: int
 
@@ -32,6 +33,7 @@ def decode_config(sizes: Sizes) -> DecodeConfig:
         block_keys=block_keys,
         block_heads=max(16, triton.next_power_of_2(sizes.query_heads // sizes.kv_heads)),
         warps=4,
+        stages=3,
         columns=min(64, sizes.head_size),
         combine_warps=4,
     )
@@ -56,7 +58,7 @@ def prefill_config(sizes: Sizes, itemsize: int) -> PrefillConfig:
     rows = sizes.rows * (sizes.query_heads // sizes.kv_heads)
     parts, prepare_tokens = max(1, sizes.head_size // 64), 8
     if itemsize == 4:
-        block_rows, block_keys, warps, stages = 32, 32, 4, 1
+        block_rows, block_keys, warps, stages = 16, 32 if sizes.head_size <= 64 else 16, 4, 1
     elif rows <= 64:
         block_rows, block_keys, warps, stages = 64, 32, 4, 3
     else:

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from cuda_kernels.attention.configs import decode_config
-from cuda_kernels.attention.rotary import load_rotated
+from cuda_kernels.attention.rotary import load_heads, load_rotation, rotate
 from cuda_kernels.attention.sizes import Sizes
 from cuda_kernels.primitives import has_dependent_launch, store_quantized, wait_for_previous
 
@@ -30,6 +30,17 @@ def _row_of_cache(p_positions, p_slots, row, slots, context):
 @triton.jit
 def _keys_per_split(position, SPLITS: tl.constexpr, BLOCK_N: tl.constexpr):
     return tl.cdiv(tl.cdiv(position, SPLITS), BLOCK_N) * BLOCK_N
+
+
+@triton.jit
+def _attend_tile(q, k, v, acc, top, total, m_n):
+    """Fold a tile of keys into the running sum of values, maximum and sum; at least one key of it is visible."""
+    s = tl.where(m_n[None, :], tl.dot(q, tl.trans(k), input_precision="ieee"), float("-inf"))
+    higher = tl.maximum(top, tl.max(s, 1))
+    p = tl.exp2(s - higher[:, None])
+    shrink = tl.exp2(top - higher)
+    acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision="ieee")
+    return acc, higher, total * shrink + tl.sum(p, 1)
 
 
 @triton.jit
@@ -75,46 +86,37 @@ def attention_split_kernel(
 
     o_d, o_n, o_h = tl.arange(0, D), tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_H)
     base = (slot * G + head) * context * D
-    o_tile = base + (begin + o_n).to(tl.int64)[:, None] * D + o_d[None, :]
+    o_tile = base + o_n.to(tl.int64)[:, None] * D + o_d[None, :]
     m_n = begin + o_n < end
-    k = tl.load(p_k_cache + o_tile, mask=m_n[:, None], other=0.0)
-    v = tl.load(p_v_cache + o_tile, mask=m_n[:, None], other=0.0)
+    k = tl.load(p_k_cache + o_tile + begin * D, mask=m_n[:, None], other=0.0)
+    v = tl.load(p_v_cache + o_tile + begin * D, mask=m_n[:, None], other=0.0)
+    one, always = tl.zeros((1, 1), tl.int32), tl.full((1, 1), 1, tl.int1)
+    q_direct, q_crossed = load_rotation(p_q_norm, p_rope + position * ROTARY + one, always, D, ROTARY)
+    k_direct, k_crossed = load_rotation(p_k_norm, p_rope + position * ROTARY + one, always, D, ROTARY)
     wait_for_previous(PDL)
 
     p_row = p_qkv + row * WIDTH
-    p_angles = p_rope + position * ROTARY + tl.zeros((1, 1), tl.int32)
-    m_h = o_h < P
-    p_heads = p_row + ((head * P + o_h) * 2 * D)[:, None]
-    q = load_rotated(p_heads, p_q_norm, p_angles, m_h[:, None], eps, D, ROTARY)
+    m_h, m_own = o_h < P, always & (split == 0)
+    q, q_partner = load_heads(p_row + ((head * P + o_h) * 2 * D)[:, None], m_h[:, None], D, ROTARY)
+    key, key_partner = load_heads(p_row + (2 * Q + head) * D + one, m_own, D, ROTARY)
+    value = tl.load(p_row + (2 * Q + G + head) * D + o_d[None, :], mask=m_own, other=0.0)
+    key = rotate(key, key_partner, k_direct, k_crossed, eps, D).to(k.dtype)
+    o_own = base + position.to(tl.int64) * D + o_d[None, :]
+    tl.store(p_k_cache + o_own, key, mask=m_own)
+    tl.store(p_v_cache + o_own, value, mask=m_own)
+    q = rotate(q, q_partner, q_direct, q_crossed, eps, D)
     q = (q * (_LOG2_E / tl.sqrt(D * 1.0))).to(k.dtype)
 
-    top = tl.full((BLOCK_H,), float("-inf"), tl.float32)
-    total = tl.zeros((BLOCK_H,), tl.float32)
-    acc = tl.zeros((BLOCK_H, D), tl.float32)
-    if split == 0:
-        p_key = p_row + (2 * Q + head) * D + tl.zeros((1, 1), tl.int32)
-        m_key = tl.full((1, 1), 1, tl.int1)
-        key = load_rotated(p_key, p_k_norm, p_angles, m_key, eps, D, ROTARY).to(k.dtype)
-        value = tl.load(p_row + (2 * Q + G + head) * D + o_d[None, :])
-        o_new = base + position.to(tl.int64) * D + o_d[None, :]
-        tl.store(p_k_cache + o_new, key)
-        tl.store(p_v_cache + o_new, value)
-        top = tl.sum(q.to(tl.float32) * key.to(tl.float32), 1)
-        total += 1.0
-        acc += value.to(tl.float32)
-
-    for first in range(begin, end, BLOCK_N):
-        s = tl.dot(q, tl.trans(k), input_precision="ieee")
-        s = tl.where((first + o_n < end)[None, :], s, float("-inf"))
-        k = tl.load(p_k_cache + o_tile + BLOCK_N * D, mask=(first + BLOCK_N + o_n < end)[:, None], other=0.0)
-        higher = tl.maximum(top, tl.max(s, 1))
-        p = tl.exp2(s - higher[:, None])
-        shrink = tl.exp2(top - higher)
-        total = total * shrink + tl.sum(p, 1)
-        acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision="ieee")
-        o_tile += BLOCK_N * D
-        v = tl.load(p_v_cache + o_tile, mask=(first + BLOCK_N + o_n < end)[:, None], other=0.0)
-        top = higher
+    top = tl.where(split == 0, tl.sum(q.to(tl.float32) * key.to(tl.float32), 1), float("-inf"))
+    total = tl.where(split == 0, 1.0, 0.0) + tl.zeros((BLOCK_H,), tl.float32)
+    acc = value.to(tl.float32) + tl.zeros((BLOCK_H, D), tl.float32)
+    if begin < end:
+        acc, top, total = _attend_tile(q, k, v, acc, top, total, m_n)
+        for first in tl.range(begin + BLOCK_N, end, BLOCK_N):
+            m_n = first + o_n < end
+            k = tl.load(p_k_cache + o_tile + first * D, mask=m_n[:, None], other=0.0)
+            v = tl.load(p_v_cache + o_tile + first * D, mask=m_n[:, None], other=0.0)
+            acc, top, total = _attend_tile(q, k, v, acc, top, total, m_n)
 
     o_head = (row * SPLITS + split) * Q + head * P + o_h
     tl.store(p_max + o_head, top, mask=m_h)
@@ -149,25 +151,29 @@ def attention_combine_kernel(
     GROUP 0: p_out is (B, Q·D) of qkv's dtype, p_scale and p_group_sum are unused. Otherwise the result is quantized
     in groups of GROUP, p_out being an int32 view of the values.
     """
+    HEADS: tl.constexpr = (COLUMNS + D - 1) // D
+    WIDTH: tl.constexpr = COLUMNS // HEADS
     first, row = tl.program_id(0) * COLUMNS, tl.program_id(1).to(tl.int64)
     position, _, valid = _row_of_cache(p_positions, p_slots, row, slots, context)
     chunk = _keys_per_split(position, SPLITS, BLOCK_N)
-    o_c = first + tl.arange(0, COLUMNS)
-    o_head = o_c // D
+    o_head = first // D + tl.arange(0, HEADS)
+    o_d = first % D + tl.arange(0, WIDTH)
     # The projection was written before the first kernel, so it may be read before the wait for that kernel.
-    gate = tl.load(p_qkv + row * ((2 * Q + 2 * G) * D) + o_head * 2 * D + D + o_c % D).to(tl.float32)
-    o_s = tl.arange(0, SPLITS)[:, None]
-    m_s = ((o_s == 0) | (o_s * chunk < position)) & valid
+    p_gate = p_qkv + row * ((2 * Q + 2 * G) * D) + D
+    gate = tl.load(p_gate + o_head[:, None] * 2 * D + o_d[None, :]).to(tl.float32)
+    o_s = tl.arange(0, SPLITS)
+    m_s = (((o_s == 0) | (o_s * chunk < position)) & valid)[:, None]
     wait_for_previous(PDL)
-    o_part = (row * SPLITS + o_s) * Q + o_head[None, :]
+    o_part = (row * SPLITS + o_s)[:, None] * Q + o_head[None, :]
+    acc = tl.load(p_acc + o_part[:, :, None] * D + o_d[None, None, :], mask=m_s[:, :, None], other=0.0)
     top = tl.load(p_max + o_part, mask=m_s, other=float("-inf"))
     total = tl.load(p_sum + o_part, mask=m_s, other=0.0)
-    acc = tl.load(p_acc + o_part * D + (o_c % D)[None, :], mask=m_s, other=0.0)
     weight = tl.where(m_s, tl.exp2(top - tl.max(top, 0)[None, :]), 0.0)
-    out = tl.sum(acc * weight, 0) / tl.sum(total * weight, 0) * tl.sigmoid(gate)
-    out = tl.where(valid, out, 0.0)
+    weight /= tl.sum(total * weight, 0)[None, :]
+    out = tl.sum(acc * weight[:, :, None], 0) * tl.sigmoid(gate)
+    out = tl.where(valid, tl.reshape(out, (COLUMNS,)), 0.0)
     if GROUP == 0:
-        tl.store(p_out + row * (Q * D) + o_c, out.to(p_out.dtype.element_ty))
+        tl.store(p_out + row * (Q * D) + first + tl.arange(0, COLUMNS), out.to(p_out.dtype.element_ty))
     else:
         words = tl.reshape(out, (COLUMNS // 8, 8))
         store_quantized(words, p_out, p_scale, p_group_sum, row, first // 8, Q * D // 8, COLUMNS // 8, GROUP // 8)
@@ -220,6 +226,7 @@ def attention_decode(
         BLOCK_H=config.block_heads,
         PDL=pdl,
         num_warps=config.warps,
+        num_stages=config.stages,
         launch_pdl=pdl,
         **shape,
     )

@@ -13,7 +13,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from cuda_kernels.attention.configs import prefill_config
-from cuda_kernels.attention.rotary import load_rotated
+from cuda_kernels.attention.rotary import load_heads, load_rotation, rotate
 from cuda_kernels.attention.sizes import Sizes
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
@@ -64,13 +64,17 @@ def attention_prepare_kernel(
     p_angles = p_rope + (start + o_t) * ROTARY
     dtype = p_q.dtype.element_ty
     if head < Q:
-        q = load_rotated(p_rows + head * 2 * D, p_q_norm, p_angles, m_t, eps, D, ROTARY)
+        direct, crossed = load_rotation(p_q_norm, p_angles, m_t, D, ROTARY)
+        q, partner = load_heads(p_rows + head * 2 * D, m_t, D, ROTARY)
+        q = rotate(q, partner, direct, crossed, eps, D)
         o_row = ((head // P) * tokens + o_t).to(tl.int64) * P + head % P
         tl.store(p_q + o_row * D + o_d, (q * (_LOG2_E / tl.sqrt(D * 1.0))).to(dtype), mask=m_t)
     else:
         group = head - Q
         o_cache = ((slot * G + group) * context + start + o_t) * D + o_d
-        k = load_rotated(p_rows + (Q + head) * D, p_k_norm, p_angles, m_t, eps, D, ROTARY)
+        direct, crossed = load_rotation(p_k_norm, p_angles, m_t, D, ROTARY)
+        k, partner = load_heads(p_rows + (Q + head) * D, m_t, D, ROTARY)
+        k = rotate(k, partner, direct, crossed, eps, D)
         tl.store(p_k_cache + o_cache, k.to(dtype), mask=m_t)
         v = tl.load(p_rows + (Q + G + head) * D + o_d, mask=m_t, other=0.0)
         tl.store(p_v_cache + o_cache, v, mask=m_t)

@@ -12,13 +12,13 @@ VOCABULARY = 248_320
 
 _ROW = {
     **dict.fromkeys(("p_temperature", "p_top_p", "p_min_p"), "*fp32"),
-    **dict.fromkeys(("p_top_k", "p_seeds", "p_positions", "p_slots"), "*i64"),
+    **dict.fromkeys(("p_top_k", "p_slots"), "*i64"),
     "p_history": "*i32",
     "slots": "i32",
     "vocabulary": "i32",
     "vocab_size": "i32",
 }
-_SCANNED = {"p_best": "*i64", **dict.fromkeys(("p_x", "p_peaks", "p_top", "p_mass"), "*fp32")}
+_SCANNED = {"p_best": "*i64", **dict.fromkeys(("p_x", "p_score", "p_peaks", "p_top", "p_mass"), "*fp32")}
 _TILES = {"BLOCK": CONFIG.block, "GROUP": CONFIG.group}
 
 COMPILE_CASES: tuple[KernelCase, ...] = (
@@ -27,6 +27,7 @@ COMPILE_CASES: tuple[KernelCase, ...] = (
         kernel=sample_scan_kernel,
         signature={
             **dict.fromkeys(("p_logits", "p_presence", "p_frequency", "p_repetition"), "*fp32"),
+            **dict.fromkeys(("p_seeds", "p_positions"), "*i64"),
             **_ROW,
             **_SCANNED,
         },
@@ -40,7 +41,7 @@ COMPILE_CASES: tuple[KernelCase, ...] = (
             **_ROW,
             **_SCANNED,
             "p_group": "*i32",
-            "p_candidate": "*fp32",
+            "p_value": "*fp32",
             "p_token": "*i32",
             "p_out": "*i64",
             "blocks": "i32",
@@ -49,7 +50,7 @@ COMPILE_CASES: tuple[KernelCase, ...] = (
             **_TILES,
             "BLOCKS": triton.next_power_of_2(triton.cdiv(VOCABULARY, CONFIG.block)),
             "MOST": CONFIG.most,
-            "LIST_BLOCK": CONFIG.list_block,
+            "LIST": CONFIG.list_size,
             "ROW_BLOCK": CONFIG.row_block,
         },
         num_warps=CONFIG.choose_warps,

@@ -7,6 +7,7 @@ import triton.language as tl
 
 _BELOW_ONE = tl.constexpr(1.0 - 2.0**-24)  # the float32 below 1
 _LOW_BITS = tl.constexpr(0x7FFFFFFF)
+NOTHING = tl.constexpr(-0x7FFFFFFFFFFFFFFF)  # less than any packed choice
 
 
 @triton.jit

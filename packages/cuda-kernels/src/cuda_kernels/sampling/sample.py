@@ -12,16 +12,16 @@ from cuda_kernels.sampling.scan import sample_scan_kernel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleConfig:
-    """block: logits a program of the scan; group: logits under one peak; most: groups that may be candidates;
-    list_block, row_block: logits a step of the search over candidates, or over the whole row.
+    """block: logits a program of the scan; group: logits under one peak; most: groups that may hold candidates;
+    list_size: candidates; row_block: logits a step of a pass over the whole row.
     """
 
     block: int = 2048
-    group: int = 32
-    most: int = 256
-    list_block: int = 1024
-    row_block: int = 4096
-    scan_warps: int = 4
+    group: int = 64
+    most: int = 64
+    list_size: int = 256
+    row_block: int = 2048
+    scan_warps: int = 8
     choose_warps: int = 8
 
 
@@ -61,6 +61,7 @@ def sample_tokens(
     scanned = {
         "p_best": positions.new_empty((rows, blocks)),
         "p_x": floats(blocks * config.block),
+        "p_score": floats(blocks * config.block),
         "p_peaks": floats(blocks * peaks),
         "p_top": floats(blocks),
         "p_mass": floats(blocks),
@@ -70,8 +71,6 @@ def sample_tokens(
         "p_top_k": top_k,
         "p_top_p": top_p,
         "p_min_p": min_p,
-        "p_seeds": seeds,
-        "p_positions": positions,
         "p_slots": slots,
         "p_history": history,
     }
@@ -81,6 +80,8 @@ def sample_tokens(
         p_presence=presence_penalty,
         p_frequency=frequency_penalty,
         p_repetition=repetition_penalty,
+        p_seeds=seeds,
+        p_positions=positions,
         BLOCK=config.block,
         GROUP=config.group,
         PDL=pdl,
@@ -92,15 +93,15 @@ def sample_tokens(
     )
     sample_choose_kernel[(rows,)](
         p_group=history.new_empty((rows, padded * peaks)),
-        p_candidate=floats(config.most * config.group),
-        p_token=history.new_empty((rows, config.most * config.group)),
+        p_value=floats(config.list_size),
+        p_token=history.new_empty((rows, config.list_size)),
         p_out=out,
         blocks=blocks,
         BLOCK=config.block,
         GROUP=config.group,
         BLOCKS=padded,
         MOST=config.most,
-        LIST_BLOCK=config.list_block,
+        LIST=config.list_size,
         ROW_BLOCK=config.row_block,
         PDL=pdl,
         num_warps=config.choose_warps,

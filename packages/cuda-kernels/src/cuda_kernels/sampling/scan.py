@@ -37,6 +37,7 @@ def sample_scan_kernel(
     p_history,
     p_best,
     p_x,
+    p_score,
     p_peaks,
     p_top,
     p_mass,
@@ -49,9 +50,9 @@ def sample_scan_kernel(
 ):
     """Scan BLOCK logits of a row; program (block, row), n blocks a row.
 
-    A row without filters leaves the best token of the block in p_best (B, n). A filtered one leaves the penalized
-    logits in p_x (B, n·BLOCK), the largest of every GROUP of them in p_peaks, and the block's largest and sum of
-    exp((x - largest) / temperature) in p_top and p_mass (B, n).
+    Leaves the packed choice of the block in p_best (B, n): of the penalized logits plus temperature · noise. A filtered
+    row leaves both in p_x and p_score (B, n·BLOCK), the largest logit of every GROUP in p_peaks, and the block's largest
+    and sum of exp((x - largest) / temperature) in p_top and p_mass (B, n).
     """
     wait_for_previous(PDL)
     block, row, blocks = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
@@ -69,19 +70,20 @@ def sample_scan_kernel(
     x = tl.where(x == 0.0, 0.0, x)
 
     temperature = load_temperature(p_temperature, p_top_k, row)
+    score = x
+    if temperature > 0.0:
+        counters = block * (BLOCK // 4) + tl.arange(0, BLOCK // 4)
+        noise = gumbel(counters, tl.load(p_positions + row), tl.load(p_seeds + row))
+        score = x + temperature * tl.reshape(noise, (BLOCK,))
     o_block = row * blocks + block
+    tl.store(p_best + o_block, tl.max(packed_choice(score, o_v), 0))
     top_k = load_top_k(p_top_k, row, vocab_size)
     if is_filtered(temperature, top_k, tl.load(p_top_p + row), tl.load(p_min_p + row)):
-        tl.store(p_x + o_block * BLOCK + tl.arange(0, BLOCK), x)
+        o_x = o_block * BLOCK + tl.arange(0, BLOCK)
+        tl.store(p_x + o_x, x)
+        tl.store(p_score + o_x, score)
         o_group = o_block * (BLOCK // GROUP) + tl.arange(0, BLOCK // GROUP)
         tl.store(p_peaks + o_group, tl.max(tl.reshape(x, (BLOCK // GROUP, GROUP)), 1))
         top = tl.max(x, 0)
-        share = tl.exp((x - tl.maximum(top, -_LARGEST)) / temperature)
         tl.store(p_top + o_block, top)
-        tl.store(p_mass + o_block, tl.sum(share, 0))
-    else:
-        if temperature > 0.0:
-            counters = block * (BLOCK // 4) + tl.arange(0, BLOCK // 4)
-            noise = gumbel(counters, tl.load(p_positions + row), tl.load(p_seeds + row))
-            x += temperature * tl.reshape(noise, (BLOCK,))
-        tl.store(p_best + o_block, tl.max(packed_choice(x, o_v), 0))
+        tl.store(p_mass + o_block, tl.sum(tl.exp((x - tl.maximum(top, -_LARGEST)) / temperature), 0))
