@@ -4,6 +4,13 @@ from cuda_kernels.gated_delta_rule.chunk import CHUNK, chunk_recurrence_kernel, 
 from cuda_kernels.gated_delta_rule.configs import decode_config, recurrence_config
 from cuda_kernels.gated_delta_rule.decode import gated_delta_net_decode_kernel
 from cuda_kernels.gated_delta_rule.layout import DeltaNetShape
+from cuda_kernels.gated_delta_rule.prefill import (
+    ROWS,
+    delta_conv_state_kernel,
+    delta_inputs_kernel,
+    delta_output_kernel,
+)
+from cuda_kernels.gated_delta_rule.recurrent import recurrent_rule_kernel
 from cuda_kernels.report import KernelCase
 
 _HEADS = {"HK": 16, "HV": 32, "DK": 128, "DV": 128}
@@ -100,8 +107,44 @@ def _recurrence(target: int, *, slotted: bool) -> KernelCase:
     )
 
 
+def _prefill(*, pdl: bool) -> tuple[KernelCase, ...]:
+    weights = {"p_conv_weight": "*bf16", "p_a_log": "*fp32", "p_dt_bias": "*fp32"}
+    chosen = {"p_conv_state": "*bf16", "p_start": "*i64", "p_slot": "*i64"}
+    rule = {"p_q": "*bf16", "p_k": "*bf16", "p_v": "*bf16", "p_g": "*fp32", "p_beta": "*fp32"}
+    sizes = {"tokens": "i32", "slots": "i32"}
+    norm = {"p_rule": "*bf16", "p_norm_weight": "*bf16", "p_slot": "*i64", "p_out": "*bf16", "eps": "fp32"}
+    kernels = (
+        (delta_inputs_kernel, {**weights, **chosen, **rule}, {"W": 4, "BLOCK_D": 128, "ROWS": ROWS}),
+        (delta_output_kernel, norm, {"BLOCK_D": 128, "ROWS": ROWS}),
+        (delta_conv_state_kernel, chosen, {"W": 4, "BLOCK_W": 4, "BLOCK_C": 512}),
+    )
+    return tuple(
+        KernelCase(
+            name=f"gated_delta_rule.{kernel.__name__.removesuffix('_kernel')}/bf16{'-pdl' if pdl else ''}",
+            kernel=kernel,
+            signature={"p_projection": "*bf16", **signature, **sizes},
+            constexprs={**_HEADS, **constexprs, "PDL": pdl},
+            targets=(90, 120) if pdl else (80,),
+        )
+        for kernel, signature, constexprs in kernels
+    )
+
+
+def _recurrent(*, pdl: bool) -> KernelCase:
+    rows = {"p_q": "*bf16", "p_k": "*bf16", "p_v": "*bf16", "p_g": "*fp32", "p_beta": "*fp32"}
+    return KernelCase(
+        name=f"gated_delta_rule.recurrent/bf16{'-pdl' if pdl else ''}",
+        kernel=recurrent_rule_kernel,
+        signature={**rows, "p_initial": "*fp32", "p_final": "*fp32", "p_out": "*bf16", "tokens": "i32"},
+        constexprs={**_HEADS, "BLOCK_K": 128, "BLOCK_V": 32, "PDL": pdl},
+        targets=(90, 120) if pdl else (80,),
+    )
+
+
 COMPILE_CASES = (
     *(_decode(rows, group, pdl=pdl) for rows in (1, 64) for group in (0, 128) for pdl in (True, False)),
     *(_system(sequences=n, pdl=pdl) for n in (0, 4) for pdl in (True, False)),
     *(_recurrence(target, slotted=slotted) for slotted in (True, False) for target in (80, 90, 120)),
+    *(_recurrent(pdl=pdl) for pdl in (True, False)),
+    *(case for pdl in (True, False) for case in _prefill(pdl=pdl)),
 )

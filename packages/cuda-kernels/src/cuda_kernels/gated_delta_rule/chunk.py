@@ -19,6 +19,8 @@ from cuda_kernels.primitives import has_dependent_launch, wait_for_previous
 
 CHUNK = 64
 
+RuleTensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # q, k, v, g, beta
+
 
 @functools.cache
 def is_hopper(device: torch.device) -> bool:
@@ -238,7 +240,7 @@ def launch_chunk(
 
 
 def run_chunks(
-    rule: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
+    rule: RuleTensors,
     state: dict[str, torch.Tensor | None],
     *,
     out: torch.Tensor,

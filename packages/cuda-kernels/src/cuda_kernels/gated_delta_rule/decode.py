@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from cuda_kernels.counters import arrival_counters
+from cuda_kernels.gated_delta_rule.activations import silu, softplus
 from cuda_kernels.gated_delta_rule.configs import decode_config
 from cuda_kernels.gated_delta_rule.layout import DeltaNetState, DeltaNetWeights, shape_of
 from cuda_kernels.primitives import has_dependent_launch, store_quantized, wait_for_previous
@@ -20,18 +21,6 @@ def prefetch_to_l2(p):
     tl.inline_asm_elementwise(
         "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", [p.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1
     )
-
-
-@triton.jit
-def silu(x):
-    """Return x · sigmoid(x)."""
-    return x * tl.sigmoid(x)
-
-
-@triton.jit
-def softplus(x):
-    """Return log(1 + exp(x)), linear above 20."""
-    return tl.where(x > 20.0, x, tl.log(1.0 + tl.exp(tl.minimum(x, 20.0))))
 
 
 @triton.jit

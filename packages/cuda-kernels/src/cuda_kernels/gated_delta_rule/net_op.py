@@ -10,6 +10,7 @@ from cuda_kernels.checks import check, check_tensor, checked
 from cuda_kernels.gated_delta_rule import net_reference
 from cuda_kernels.gated_delta_rule.decode import launch_decode, launch_decode_int8
 from cuda_kernels.gated_delta_rule.layout import DeltaNetShape, DeltaNetState, DeltaNetWeights, shape_of
+from cuda_kernels.gated_delta_rule.prefill import launch_prefill
 from cuda_kernels.library import Operator
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
@@ -123,6 +124,7 @@ OPERATORS = (
         schema=f"gated_delta_net_prefill({_NET}, Tensor start, Tensor slot, float eps, int key_heads) -> Tensor",
         reference=_packed(checked(_fake_prefill, net_reference.prefill), indices=2),
         fake=_packed(_fake_prefill, indices=2),
+        cuda=_packed(launch_prefill, indices=2),
     ),
 )
 

@@ -7,6 +7,8 @@ import torch
 from cuda_kernels.checks import check, check_tensor, checked
 from cuda_kernels.gated_delta_rule import net_op, reference
 from cuda_kernels.gated_delta_rule.cases import COMPILE_CASES
+from cuda_kernels.gated_delta_rule.chunk import launch_chunk
+from cuda_kernels.gated_delta_rule.recurrent import launch_recurrent
 from cuda_kernels.library import Operator
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
@@ -93,12 +95,14 @@ OPERATORS = (
         " -> (Tensor out, Tensor final_state)",
         reference=checked(_fake_recurrent, reference.recurrent_gated_delta_rule),
         fake=_fake_recurrent,
+        cuda=launch_recurrent,
     ),
     Operator(
         schema="chunk_gated_delta_rule(Tensor q, Tensor k, Tensor v, Tensor g, Tensor beta, Tensor? initial_state,"
         " Tensor? cu_seqlens) -> (Tensor out, Tensor final_state)",
         reference=checked(_fake_chunk, _chunk),
         fake=_fake_chunk,
+        cuda=launch_chunk,
     ),
     *net_op.OPERATORS,
 )
