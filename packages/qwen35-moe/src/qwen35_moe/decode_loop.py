@@ -63,11 +63,13 @@ class DecodeLoop:
         def rows(dtype: torch.dtype = torch.int64, fill: int = 0) -> torch.Tensor:
             return torch.full((slots,), fill, dtype=dtype, device=device.torch)
 
-        self._tokens, self._positions, self._slots = rows(), rows(), rows(fill=-1)
+        self._positions, self._slots = rows(), rows(fill=-1)
         self._active, self._increments = rows(torch.bool), rows()
         self._columns = tuple(rows(dtype) for _, dtype in COLUMNS)
         self._logits = torch.zeros(slots, vocab_size, device=device.torch)
         self._selected: int | None = None
+        # The only row's token stays where `sample` puts it, which `decode` reads.
+        self._tokens = self._choose(session, self._logits) if slots == 1 else rows()
         self._cells = [_Cell(slots, on_gpu=self.runs_ahead) for _ in range(2 if self.runs_ahead else 1)]
         self._turn = 0
         rows_in_place = (self._tokens, self._positions)
@@ -112,13 +114,15 @@ class DecodeLoop:
         self._sample(session, logits, cell)
 
     def _sample(self, session: Session, logits: torch.Tensor, cell: _Cell) -> None:
-        (sampled,) = session.execute("sample", (logits, *self._columns, self._positions, self._slots))
-        assert isinstance(sampled, torch.Tensor)
-        if self._count == 1:
-            self._tokens.copy_(sampled)
-        else:
+        sampled = self._choose(session, logits)
+        if self._count > 1:
             torch.where(self._active, sampled, self._tokens, out=self._tokens)
         cell.tokens.copy_(self._tokens, non_blocking=True)
+
+    def _choose(self, session: Session, logits: torch.Tensor) -> torch.Tensor:
+        (sampled,) = session.execute("sample", (logits, *self._columns, self._positions, self._slots))
+        assert isinstance(sampled, torch.Tensor)
+        return sampled
 
     def _select(self, slot: int) -> None:
         """Make `slot` the only active row; the others keep their tokens and positions."""
