@@ -25,11 +25,15 @@ class RouterConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProductConfig:
-    """Rows of a tile (of h for gate and up, of the output for down), warps and pipeline stages of a grouped product."""
+    """Rows of a tile (of h for gate and up, of the output for down), warps and pipeline stages of a grouped product.
+
+    registers: most registers a thread, where fewer than the compiler would take let another block run beside.
+    """
 
     rows: int
     warps: int
     stages: int
+    registers: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

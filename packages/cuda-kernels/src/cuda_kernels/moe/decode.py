@@ -60,8 +60,10 @@ def gate_up(
     expert = tl.load(p_ids + pair)
     if (expert < 0) | (expert >= EXPERTS):
         return
-    o_word = tl.arange(0, PADDED)[None, :]
-    o_unit = tl.arange(0, PADDED // UNIT)[None, :]
+    # Activations are loaded as vectors: a (1, W) tensor would be spread over the rows before its layout is changed.
+    v_word = tl.arange(0, PADDED)
+    v_unit = tl.arange(0, PADDED // UNIT)
+    o_word, o_unit = v_word[None, :], v_unit[None, :]
     m_word = o_word < WORDS
     m_unit = o_unit < WORDS // UNIT
     gate_row = (expert.to(tl.int64) * (2 * WIDTH) + first + tl.arange(0, BLOCK))[:, None]
@@ -74,9 +76,11 @@ def gate_up(
 
     token = (pair // SLOTS).to(tl.int64)
     if INT8:
-        even = tl.load(p_x + token * (2 * WORDS) + o_word, mask=m_word, other=0)
-        odd = tl.load(p_x + token * (2 * WORDS) + WORDS + o_word, mask=m_word, other=0)
-        x_scale = tl.load(p_x_scale + token * (HIDDEN // GROUP) + o_scale, mask=m_unit, other=0.0) * 0.0625
+        p_even = p_x + token * (2 * WORDS) + v_word
+        even = tl.load(p_even, mask=v_word < WORDS, other=0)[None, :]
+        odd = tl.load(p_even + WORDS, mask=v_word < WORDS, other=0)[None, :]
+        p_unit = p_x_scale + token * (HIDDEN // GROUP) + v_unit * (8 * UNIT) // GROUP
+        x_scale = tl.load(p_unit, mask=v_unit < WORDS // UNIT, other=0.0)[None, :] * 0.0625
         gate = tl.sum(_sum_units(dot_words(gate_words, even, odd), UNIT) * (gate_scale * x_scale), 1)
         up = tl.sum(_sum_units(dot_words(up_words, even, odd), UNIT) * (up_scale * x_scale), 1)
     else:
@@ -97,6 +101,74 @@ def gate_up(
 
 
 @triton.jit
+def _load_slots(
+    p_weights,
+    p_ids,
+    p_weight,
+    p_weight_scale,
+    token,
+    first,
+    EXPERTS: tl.constexpr,
+    SLOTS: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    WIDTH: tl.constexpr,
+    GROUP: tl.constexpr,
+    UNIT: tl.constexpr,
+    START: tl.constexpr,
+    COUNT: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PADDED: tl.constexpr,
+):
+    """Load BLOCK rows of COUNT slots; return words, scale times router weight, and slot and mask of each row."""
+    WORDS: tl.constexpr = WIDTH // 8
+    o_row = tl.arange(0, COUNT * BLOCK)
+    slot = START + o_row // BLOCK
+    expert = tl.load(p_ids + token * SLOTS + slot, mask=slot < SLOTS, other=-1)
+    m_slot = (expert >= 0) & (expert < EXPERTS)
+    row = (expert.to(tl.int64) * HIDDEN + first + o_row % BLOCK)[:, None]
+    o_word = tl.arange(0, PADDED)[None, :]
+    o_unit = tl.arange(0, PADDED // UNIT)[None, :]
+    words = tl.load(p_weight + row * WORDS + o_word, mask=m_slot[:, None] & (o_word < WORDS), other=0)
+    p_scale = p_weight_scale + row * (WIDTH // GROUP) + o_unit * (8 * UNIT) // GROUP
+    scale = tl.load(p_scale, mask=m_slot[:, None] & (o_unit < WORDS // UNIT), other=0.0).to(tl.float32)
+    routed = tl.load(p_weights + token * SLOTS + slot, mask=m_slot, other=0.0)
+    return words, scale * routed[:, None], slot, m_slot
+
+
+@triton.jit
+def _dot_slots(
+    words,
+    factor,
+    pair,
+    m_slot,
+    p_h,
+    p_h_scale,
+    WIDTH: tl.constexpr,
+    H_BLOCK: tl.constexpr,
+    UNIT: tl.constexpr,
+    INT8: tl.constexpr,
+    COUNT: tl.constexpr,
+):
+    """Return the sum (BLOCK,) over COUNT slots of words (COUNT · BLOCK, PADDED) times h of `pair` of each row."""
+    WORDS: tl.constexpr = WIDTH // 8
+    PADDED: tl.constexpr = words.shape[1]
+    o_word = tl.arange(0, PADDED)[None, :]
+    m_word = m_slot[:, None] & (o_word < WORDS)
+    if INT8:
+        p_even = p_h + pair[:, None] * (2 * WORDS) + o_word
+        even = tl.load(p_even, mask=m_word, other=0)
+        odd = tl.load(p_even + WORDS, mask=m_word, other=0)
+        o_unit = tl.arange(0, PADDED // UNIT)[None, :]
+        p_scale = p_h_scale + pair[:, None] * (WIDTH // H_BLOCK) + o_unit * (8 * UNIT) // H_BLOCK
+        h_scale = tl.load(p_scale, mask=m_slot[:, None] & (o_unit < WORDS // UNIT), other=0.0)
+        units = _sum_units(dot_words(words, even, odd), UNIT) * (h_scale * 0.0625)
+    else:
+        units = _sum_units(_dot_floats(words, p_h + pair[:, None] * WIDTH + o_word * 8, m_word), UNIT)
+    rows = tl.sum(units * factor, 1)
+    return tl.sum(tl.reshape(rows, (COUNT, rows.shape[0] // COUNT)), 0)
+
+
+@triton.jit
 def down(
     p_h,
     p_h_scale,
@@ -114,46 +186,64 @@ def down(
     INT8: tl.constexpr,
     H_BLOCK: tl.constexpr,
     BLOCK: tl.constexpr,
-    PADDED_SLOTS: tl.constexpr,
+    MOST: tl.constexpr,
+    REST: tl.constexpr,
     PADDED: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Compute BLOCK outputs of one token, all its slots at once; PADDED is the power of two from WIDTH / 8 words up."""
-    WORDS: tl.constexpr = WIDTH // 8
-    UNIT: tl.constexpr = min(4, H_BLOCK // 8) if INT8 else 4
-    UNITS: tl.constexpr = PADDED // UNIT
-    TILE: tl.constexpr = BLOCK * PADDED_SLOTS
+    """Compute BLOCK outputs of one token; its slots are the rows of two tiles, of MOST and of REST slots.
+
+    MOST is the largest power of two up to SLOTS, REST one from the remaining slots up or 0; PADDED is one from the
+    WIDTH / 8 words of a row up.
+    """
     token = (tl.program_id(0) // (HIDDEN // BLOCK)).to(tl.int64)
     first = tl.program_id(0) % (HIDDEN // BLOCK) * BLOCK
-    slot = tl.arange(0, PADDED_SLOTS)[None, :, None]
+    UNIT: tl.constexpr = min(4, H_BLOCK // 8) if INT8 else 4
     # Ids and router weights are two kernels old: `gate_up` waited for them before this kernel could start.
-    expert = tl.load(p_ids + token * SLOTS + slot, mask=slot < SLOTS, other=-1)
-    m_slot = (expert >= 0) & (expert < EXPERTS)
-    routed = tl.load(p_weights + token * SLOTS + slot, mask=m_slot, other=0.0)
-    o_word = tl.arange(0, PADDED)[None, None, :]
-    o_unit = tl.arange(0, UNITS)[None, None, :]
-    m_word = m_slot & (o_word < WORDS)
-    m_unit = m_slot & (o_unit < WORDS // UNIT)
-    row = expert.to(tl.int64) * HIDDEN + first + tl.arange(0, BLOCK)[:, None, None]
-    words = tl.load(p_weight + row * WORDS + o_word, mask=m_word, other=0)
-    o_scale = o_unit * (8 * UNIT) // GROUP
-    scale = tl.load(p_weight_scale + row * (WIDTH // GROUP) + o_scale, mask=m_unit, other=0.0).to(tl.float32)
+    words, factor, slot, m_slot = _load_slots(
+        p_weights,
+        p_ids,
+        p_weight,
+        p_weight_scale,
+        token,
+        first,
+        EXPERTS,
+        SLOTS,
+        HIDDEN,
+        WIDTH,
+        GROUP,
+        UNIT,
+        0,
+        MOST,
+        BLOCK,
+        PADDED,
+    )
+    if REST > 0:
+        rest_words, rest_factor, rest_slot, m_rest = _load_slots(
+            p_weights,
+            p_ids,
+            p_weight,
+            p_weight_scale,
+            token,
+            first,
+            EXPERTS,
+            SLOTS,
+            HIDDEN,
+            WIDTH,
+            GROUP,
+            UNIT,
+            MOST,
+            REST,
+            BLOCK,
+            PADDED,
+        )
     wait_for_previous(PDL)
-
-    # The activations of a slot are loaded once and serve all rows of the tile.
-    pair = token * SLOTS + slot
-    if INT8:
-        even = tl.load(p_h + pair * (2 * WORDS) + o_word, mask=m_word, other=0)
-        odd = tl.load(p_h + pair * (2 * WORDS) + WORDS + o_word, mask=m_word, other=0)
-        o_h_scale = o_unit * (8 * UNIT) // H_BLOCK
-        h_scale = tl.load(p_h_scale + pair * (WIDTH // H_BLOCK) + o_h_scale, mask=m_unit, other=0.0)
-        products = dot_words(words, even, odd)
-        factor = scale * (h_scale * (routed * 0.0625))
-    else:
-        products = _dot_floats(words, p_h + pair * WIDTH + o_word * 8, m_word)
-        factor = scale * routed
-    units = tl.reshape(_sum_units(tl.reshape(products, (TILE, PADDED)), UNIT), (BLOCK, PADDED_SLOTS, UNITS))
-    result = tl.sum(tl.sum(units * factor, 2), 1)
+    pair = token * SLOTS
+    result = _dot_slots(words, factor, pair + slot, m_slot, p_h, p_h_scale, WIDTH, H_BLOCK, UNIT, INT8, MOST)
+    if REST > 0:
+        result += _dot_slots(
+            rest_words, rest_factor, pair + rest_slot, m_rest, p_h, p_h_scale, WIDTH, H_BLOCK, UNIT, INT8, REST
+        )
     o_out = token * HIDDEN + first + tl.arange(0, BLOCK)
     if p_residual is not None:
         result += tl.load(p_residual + o_out).to(tl.float32)

@@ -22,15 +22,57 @@ def _load_scale(p_scale, row, group, GROUPS: tl.constexpr):
     """Return the scales of `group` of rows (R,) as they are; 16-bit ones come in pairs, which a copy can take."""
     if p_scale.dtype.element_ty.primitive_bitwidth == 16 and GROUPS % 2 == 0:
         word = tl.load(p_scale.to(tl.pointer_type(tl.int32)) + row * (GROUPS // 2) + group // 2)
-        return (word >> (group % 2 * 16)).to(tl.int16).to(p_scale.dtype.element_ty, bitcast=True)
-    return tl.load(p_scale + row * GROUPS + group)
+        scale = (word >> (group % 2 * 16)).to(tl.int16).to(p_scale.dtype.element_ty, bitcast=True)
+    else:
+        scale = tl.load(p_scale + row * GROUPS + group)
+    return scale
+
+
+@triton.jit
+def _add_product(
+    acc,
+    p_weight,
+    p_weight_scale,
+    row,
+    step,
+    x,
+    x_odd,
+    x_scale,
+    K: tl.constexpr,
+    GROUP: tl.constexpr,
+    STEP: tl.constexpr,
+    KIND: tl.constexpr,
+):
+    """Return acc (R, B) plus STEP columns of rows `row` (R,) of a weight of K columns times x (STEP, B).
+
+    With KIND "int8" x and x_odd are the even and odd planes (STEP / 2, B) and share x_scale (B,); the sum is 16 times
+    the product, as `split_nibbles` gives weights.
+    """
+    if KIND == "dense":
+        weight = tl.load(p_weight + row[:, None] * K + step * STEP + tl.arange(0, STEP)[None, :])
+        acc = tl.dot(weight, x, acc, input_precision="tf32x3")
+    else:
+        o_byte = step * (STEP // 2) + tl.arange(0, STEP // 2)
+        packed = tl.load(p_weight + row[:, None] * (K // 2) + o_byte[None, :])
+        scale = _load_scale(p_weight_scale, row, step * STEP // GROUP, K // GROUP)
+        if KIND == "int4":
+            acc = tl.dot(dequantize_packed(packed, scale, x.dtype), x, acc, input_precision="tf32x3")
+        else:
+            even, odd = split_nibbles(packed)
+            products = tl.dot(even, x, out_dtype=tl.int32)
+            products = tl.dot(odd, x_odd, products, out_dtype=tl.int32)
+            # An integer becomes a float by two full-rate instructions; a conversion has a quarter of the rate.
+            shifted = (products + _MAGIC_BITS).to(tl.float32, bitcast=True)
+            acc += (shifted * x_scale[None, :] - _MAGIC * x_scale[None, :]) * scale.to(tl.float32)[:, None]
+    return acc
 
 
 @triton.jit
 def _multiply(
     p_weight,
     p_weight_scale,
-    row,
+    row_a,
+    row_b,
     p_x,
     o_x,
     p_x_scale,
@@ -40,40 +82,31 @@ def _multiply(
     KIND: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Return (R, B) float32: rows `row` (R,) of a weight of K columns times activations at o_x (B,), STEP a time.
+    """Return two products (R, B) float32: rows row_a and row_b (R,) of an expert times activations at o_x (B,).
 
-    KIND is "int8" (int4 weights, int8 planes whose STEP columns share a scale, p_x_scale (K / STEP, B)), "int4" (int4
-    weights, floating-point activations) or "dense". STEP divides the weight's group.
+    Two halves of a tile, one after the other, need fewer registers than the whole. KIND is "int8" (int4 weights, int8
+    planes whose STEP columns share a scale, p_x_scale (K / STEP, B)), "int4" (int4 weights, floating-point
+    activations) or "dense". STEP divides the weight's group.
     """
-    R: tl.constexpr = row.shape[0]
+    R: tl.constexpr = row_a.shape[0]
     B: tl.constexpr = o_x.shape[0]
-    acc = tl.zeros((R, B), tl.float32)
-    o_step = tl.arange(0, STEP)
-    o_half = tl.arange(0, STEP // 2)
+    acc_a = tl.zeros((R, B), tl.float32)
+    acc_b = tl.zeros((R, B), tl.float32)
     for step in tl.range(0, K // STEP, num_stages=STAGES):
-        if KIND == "dense":
-            weight = tl.load(p_weight + row[:, None] * K + step * STEP + o_step[None, :])
-        else:
-            packed = tl.load(p_weight + row[:, None] * (K // 2) + step * (STEP // 2) + o_half[None, :])
-            scale = _load_scale(p_weight_scale, row, step * STEP // GROUP, K // GROUP)
         if KIND == "int8":
-            p_even = p_x + o_x[None, :] + step * (STEP // 2) + o_half[:, None]
-            x_even = tl.load(p_even)
+            p_even = p_x + o_x[None, :] + step * (STEP // 2) + tl.arange(0, STEP // 2)[:, None]
+            x = tl.load(p_even)
             x_odd = tl.load(p_even + K // 2)
             x_scale = tl.load(p_x_scale + step * B + tl.arange(0, B))
-            even, odd = split_nibbles(packed)
-            products = tl.dot(even, x_even, out_dtype=tl.int32)
-            products = tl.dot(odd, x_odd, products, out_dtype=tl.int32)
-            # An integer becomes a float by two full-rate instructions; a conversion has a quarter of the rate.
-            shifted = (products + _MAGIC_BITS).to(tl.float32, bitcast=True)
-            acc += (shifted * x_scale[None, :] - _MAGIC * x_scale[None, :]) * scale.to(tl.float32)[:, None]
         else:
-            x = tl.load(p_x + o_x[None, :] + step * STEP + o_step[:, None])
-            if KIND == "int4":
-                weight = dequantize_packed(packed, scale, p_x.dtype.element_ty)
-            acc = tl.dot(weight, x, acc, input_precision="tf32x3")
-    # `split_nibbles` gives 16 times the weights.
-    return acc * 0.0625 if KIND == "int8" else acc
+            x = tl.load(p_x + o_x[None, :] + step * STEP + tl.arange(0, STEP)[:, None])
+            x_odd, x_scale = x, None
+        acc_a = _add_product(acc_a, p_weight, p_weight_scale, row_a, step, x, x_odd, x_scale, K, GROUP, STEP, KIND)
+        acc_b = _add_product(acc_b, p_weight, p_weight_scale, row_b, step, x, x_odd, x_scale, K, GROUP, STEP, KIND)
+    if KIND == "int8":
+        acc_a *= 0.0625
+        acc_b *= 0.0625
+    return acc_a, acc_b
 
 
 @triton.jit(do_not_specialize=["pairs"])
@@ -84,7 +117,6 @@ def gate_up_blocks(
     p_weight_scale,
     p_sorted,
     p_expert,
-    p_padded,
     p_h,
     p_h_scale,
     pairs,
@@ -106,24 +138,22 @@ def gate_up_blocks(
     block = tl.program_id(0) // (WIDTH // ROW_BLOCK)
     first = tl.program_id(0) % (WIDTH // ROW_BLOCK) * ROW_BLOCK
     wait_for_previous(PDL)
-    if block * PAIR_BLOCK >= tl.load(p_padded):
-        return
     expert = tl.load(p_expert + block).to(tl.int64)
     pair = tl.load(p_sorted + block * PAIR_BLOCK + tl.arange(0, PAIR_BLOCK))
+    if expert < 0:
+        return
     # Padding computes the first token again, into rows that nobody reads.
     token = tl.where(pair < pairs, pair // SLOTS, 0).to(tl.int64)
 
-    # Even elements of h before odd ones where h is stored in planes; gate and up alternate every eight rows, which one
-    # thread holds together.
-    o_tile = tl.arange(0, 2 * ROW_BLOCK)
-    o_element = o_tile // 16 * 8 + o_tile % 8
-    if KIND == "int8":
-        o_element = o_element % (ROW_BLOCK // 2) * 2 + o_element // (ROW_BLOCK // 2)
-    row = expert * (2 * WIDTH) + o_tile // 8 % 2 * WIDTH + first + o_element
-    products = _multiply(
-        p_weight,
-        p_weight_scale,
+    o_h = tl.arange(0, ROW_BLOCK)
+    row = first + o_h
+    if KIND == "int8":  # h is stored in planes, even elements first
+        row = first + o_h % (ROW_BLOCK // 2) * 2 + o_h // (ROW_BLOCK // 2)
+    gate, up = _multiply(
+        p_weight + expert * (2 * WIDTH * (HIDDEN if KIND == "dense" else HIDDEN // 2)),
+        p_weight_scale + expert * (2 * WIDTH * (HIDDEN // GROUP)) if KIND != "dense" else None,
         row,
+        row + WIDTH,
         p_x,
         token * HIDDEN,
         p_x_scale + block.to(tl.int64) * (HIDDEN // STEP * PAIR_BLOCK) if KIND == "int8" else None,
@@ -133,11 +163,8 @@ def gate_up_blocks(
         KIND,
         STAGES,
     )
-    halves = tl.permute(tl.reshape(products, (ROW_BLOCK // 8, 2, 8, PAIR_BLOCK)), (0, 2, 3, 1))
-    gate, up = tl.split(halves)
-    h = tl.reshape(gate * tl.sigmoid(gate) * up, (ROW_BLOCK, PAIR_BLOCK))
+    h = gate * tl.sigmoid(gate) * up
 
-    o_h = tl.arange(0, ROW_BLOCK)
     o_pair = tl.arange(0, PAIR_BLOCK)
     p_block = p_h + block.to(tl.int64) * (PAIR_BLOCK * WIDTH) + o_pair[None, :] * WIDTH
     if KIND == "int8":
@@ -160,7 +187,6 @@ def down_blocks(
     p_weight_scale,
     p_sorted,
     p_expert,
-    p_padded,
     p_weights,
     p_y,
     pairs,
@@ -179,23 +205,20 @@ def down_blocks(
     block = tl.program_id(0) // BLOCKS
     first = tl.program_id(0) % BLOCKS * ROW_BLOCK
     # The routing is two kernels old.
-    if block * PAIR_BLOCK >= tl.load(p_padded):
-        return
     expert = tl.load(p_expert + block).to(tl.int64)
-    pair = tl.load(p_sorted + block * PAIR_BLOCK + tl.arange(0, PAIR_BLOCK))
-    m_pair = pair < pairs
-    routed = tl.load(p_weights + pair, mask=m_pair, other=0.0)
+    if expert < 0:
+        return
     wait_for_previous(PDL)
-    o_row = first + tl.arange(0, ROW_BLOCK)
     # Rows past the end repeat the last one and are not stored.
-    row = expert * HIDDEN + tl.minimum(o_row, HIDDEN - 1)
-    o_h = (block.to(tl.int64) * PAIR_BLOCK + tl.arange(0, PAIR_BLOCK)) * WIDTH
-    products = _multiply(
-        p_weight,
-        p_weight_scale,
-        row,
-        p_h,
-        o_h,
+    o_a = first + tl.arange(0, ROW_BLOCK // 2)
+    o_b = o_a + ROW_BLOCK // 2
+    y_a, y_b = _multiply(
+        p_weight + expert * (HIDDEN * (WIDTH if KIND == "dense" else WIDTH // 2)),
+        p_weight_scale + expert * (HIDDEN * (WIDTH // GROUP)) if KIND != "dense" else None,
+        tl.minimum(o_a, HIDDEN - 1),
+        tl.minimum(o_b, HIDDEN - 1),
+        p_h + block.to(tl.int64) * (PAIR_BLOCK * WIDTH),
+        tl.arange(0, PAIR_BLOCK) * WIDTH,
         p_h_scale + block.to(tl.int64) * (WIDTH // STEP * PAIR_BLOCK) if KIND == "int8" else None,
         WIDTH,
         GROUP,
@@ -203,9 +226,14 @@ def down_blocks(
         KIND,
         STAGES,
     )
-    p_tile = p_y + pair.to(tl.int64)[None, :] * HIDDEN + o_row[:, None]
-    result = (products * routed[None, :]).to(p_y.dtype.element_ty)
-    tl.store(p_tile, result, mask=m_pair[None, :] & (o_row < HIDDEN)[:, None])
+    pair = tl.load(p_sorted + block * PAIR_BLOCK + tl.arange(0, PAIR_BLOCK))
+    m_pair = pair < pairs
+    routed = tl.load(p_weights + pair, mask=m_pair, other=0.0)
+    p_row = p_y + pair.to(tl.int64)[None, :] * HIDDEN
+    y_a = (y_a * routed[None, :]).to(p_y.dtype.element_ty)
+    y_b = (y_b * routed[None, :]).to(p_y.dtype.element_ty)
+    tl.store(p_row + o_a[:, None], y_a, mask=m_pair[None, :] & (o_a < HIDDEN)[:, None])
+    tl.store(p_row + o_b[:, None], y_b, mask=m_pair[None, :] & (o_b < HIDDEN)[:, None])
 
 
 @triton.jit

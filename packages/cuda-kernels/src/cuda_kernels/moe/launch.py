@@ -128,6 +128,7 @@ def launch_decode(
         num_warps=config.gate_up_warps,
         **sizes,
     )
+    most = 1 << (slots.bit_length() - 1)
     decode.down[(tokens * (hidden // config.down_block),)](
         p_h=h.view(torch.int32) if int8 else h,
         p_h_scale=h_scale,
@@ -139,7 +140,8 @@ def launch_decode(
         p_out=out,
         H_BLOCK=config.gate_up_block,
         BLOCK=config.down_block,
-        PADDED_SLOTS=triton.next_power_of_2(slots),
+        MOST=most,
+        REST=triton.next_power_of_2(slots - most) if slots > most else 0,
         PADDED=triton.next_power_of_2(width // 8),
         num_warps=config.down_warps,
         **sizes,
@@ -199,7 +201,6 @@ def launch_grouped(
     shared: dict[str, Any] = {
         "p_sorted": sorted_ids,
         "p_expert": expert_ids,
-        "p_padded": num_padded,
         "pairs": pairs,
         "HIDDEN": hidden,
         "WIDTH": width,
@@ -221,6 +222,7 @@ def launch_grouped(
         ROW_BLOCK=config.gate_up.rows,
         STAGES=config.gate_up.stages,
         num_warps=config.gate_up.warps,
+        maxnreg=config.gate_up.registers,
         **shared,
     )
     grouped.down_blocks[(blocks * triton.cdiv(hidden, config.down.rows),)](
@@ -234,6 +236,7 @@ def launch_grouped(
         ROW_BLOCK=config.down.rows,
         STAGES=config.down.stages,
         num_warps=config.down.warps,
+        maxnreg=config.down.registers,
         **shared,
     )
     combine_block = min(COMBINE_BLOCK, triton.next_power_of_2(hidden))

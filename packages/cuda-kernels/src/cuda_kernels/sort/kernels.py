@@ -14,8 +14,10 @@ def ordered_bits(x):
     if x.dtype.is_floating():
         x32 = x.to(tl.float32)
         bits = tl.where(x32 == 0.0, 0.0, x32).to(tl.int32, bitcast=True)
-        return tl.where(x32 != x32, 0x7FFFFFFF, bits ^ ((bits >> 31) & 0x7FFFFFFF))
-    return x
+        ordered = tl.where(x32 != x32, 0x7FFFFFFF, bits ^ ((bits >> 31) & 0x7FFFFFFF))
+    else:
+        ordered = x
+    return ordered
 
 
 @triton.jit(do_not_specialize=["rows", "inner"])
