@@ -26,10 +26,16 @@ class Net:
 
     def double(self) -> "Net":
         w = self.weights
-        weights = replace(
-            w, **{name: getattr(w, name).double() for name in ("conv_weight", "a_log", "dt_bias", "norm_weight")}
-        )
+        names = ("conv_weight", "a_log", "dt_bias", "norm_weight")
+        weights = replace(w, **{name: getattr(w, name).double() for name in names})
         state = DeltaNetState(conv=self.state.conv.double(), recurrent=self.state.recurrent.double())
+        return Net(shape=self.shape, weights=weights, state=state)
+
+    def to(self, device: torch.device) -> "Net":
+        names = ("conv_weight", "a_log", "dt_bias", "norm_weight")
+        weights = replace(self.weights, **{name: getattr(self.weights, name).to(device) for name in names})
+        state = self.clone_state()
+        state = DeltaNetState(conv=state.conv.to(device), recurrent=state.recurrent.to(device))
         return Net(shape=self.shape, weights=weights, state=state)
 
     def flat(self, state: DeltaNetState) -> tuple[torch.Tensor, ...]:
