@@ -16,6 +16,7 @@ class KernelCase:
         PDL may be left out: it is on from compute capability 9.
     aligned: arguments that are multiples of 16 whenever the operator launches the kernel (pointers count in bytes).
         None: all pointers.
+    registers: most registers a thread, where the launch limits them (`maxnreg`).
     targets: compute capabilities that the configuration ships for.
     """
 
@@ -26,4 +27,5 @@ class KernelCase:
     num_warps: int = 4
     num_stages: int = 3
     aligned: Sequence[str] | None = None
+    registers: int | None = None
     targets: Sequence[int] = (80, 90, 120)

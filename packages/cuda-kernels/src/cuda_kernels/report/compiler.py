@@ -48,7 +48,7 @@ def compile_case(case: KernelCase, capability: int) -> Usage:
     aligned = [n for n, t in signature.items() if t.startswith("*")] if case.aligned is None else case.aligned
     attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in aligned}
     source = ASTSource(fn=case.kernel, signature=signature, constexprs=constexprs, attrs=attributes)
-    options = {"num_warps": case.num_warps, "num_stages": case.num_stages}
+    options = {"num_warps": case.num_warps, "num_stages": case.num_stages, "maxnreg": case.registers}
     compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     # Triton runs the assembler silently; the spills are in what it prints.
     log = _assemble(compiled.asm["ptx"], capability)
