@@ -7,7 +7,6 @@ the caller's tensors and returns the outputs.
 import argparse
 import json
 import platform
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -33,13 +32,19 @@ def method(name: str, calls: int, sizes: tuple[int, ...]) -> t.Method:
     return built.build([previous])
 
 
-def median_us(function: Callable[[], object], repeats: int) -> float:
+def best_us(function: Callable[[], object], repeats: int) -> float:
+    """Return the least processor time of a call: other work on the machine does not count."""
     times = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.thread_time()
         function()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times) * 1e6
+        times.append(time.thread_time() - start)
+    return min(times) * 1e6
+
+
+def cpu_name() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def measure(calls: int, sizes: tuple[int, ...], repeats: int) -> dict[str, object]:
@@ -66,10 +71,11 @@ def measure(calls: int, sizes: tuple[int, ...], repeats: int) -> dict[str, objec
             for _ in range(7):
                 # One after the other, so that a slow spell of the machine hits both.
                 bare[0][1][0] = x
-                pairs.append((median_us(plain, repeats), median_us(engine, repeats)))
-    bare_us, engine_us = (statistics.median(values) for values in zip(*pairs, strict=True))
-    overhead = statistics.median(b / a - 1 for a, b in pairs)
-    return {"calls": calls, "sizes": sizes, "bare_us": bare_us, "engine_us": engine_us, "overhead": overhead}
+                pairs.append((best_us(plain, repeats), best_us(engine, repeats)))
+    bare_us, engine_us = (min(values) for values in zip(*pairs, strict=True))
+    return {
+        "calls": calls, "sizes": sizes, "bare_us": bare_us, "engine_us": engine_us, "overhead": engine_us / bare_us - 1
+    }  # fmt: skip
 
 
 def main() -> None:
@@ -84,8 +90,15 @@ def main() -> None:
         print(f"{row['calls']:5} calls of {row['sizes']!s:>9}: bare {row['bare_us']:9.1f} µs, "
               f"engine {row['engine_us']:9.1f} µs, overhead {row['overhead']:+.1%}")  # fmt: skip
     if arguments.json:
-        machine = {"cpu": platform.processor() or platform.machine(), "python": platform.python_version()}
-        result = {"date": time.strftime("%Y-%m-%d"), **machine, "torch": torch.__version__, "rows": rows}
+        machine = {"cpu": cpu_name(), "python": platform.python_version()}
+        command = "python benchmarks/overhead.py"
+        result = {
+            "date": time.strftime("%Y-%m-%d"),
+            "command": command,
+            **machine,
+            "torch": torch.__version__,
+            "rows": rows,
+        }
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
