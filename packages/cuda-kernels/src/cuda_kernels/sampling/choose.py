@@ -1,11 +1,11 @@
 """Second kernel of sampling: the final choice of a row, and its count in the history.
 
 A filtered row keeps the logits that are at least some threshold, and chooses the best score (logit plus noise) among
-them. With top-k, the few logits that may be kept are listed first: if at least k groups of neighbours have a peak of t or
-more, then at least k logits are t or more, and all of these lie in those groups; ranks within the list are counted pair
-by pair. Without top-k (or where the list would be long) scores are taken from the best down, and the first whose logit is
-kept is the choice: whether it is kept takes one pass, the probability of all larger logits, and top-p seldom refuses the
-first. Neither way sorts.
+them. With top-k, the few logits that may be kept are listed first: if at least k groups of neighbours have a peak of t
+or more, then at least k logits are t or more, and all of these lie in those groups; ranks within the list are counted
+pair by pair. Without top-k (or where the list would be long) scores are taken from the best down, and the first whose
+logit is kept is the choice. Whether it is kept takes one pass, for the probability of all larger logits, and top-p
+seldom refuses the first. Neither way sorts.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
@@ -54,7 +54,7 @@ def _bound(peaks, top, k, MOST: tl.constexpr):
 def _list_candidates(
     p_x, p_group, p_value, p_token, peaks, bound, GROUP: tl.constexpr, MOST: tl.constexpr, LIST: tl.constexpr
 ):
-    """Write the logits that are at least `bound` and their tokens, in order, LIST at most; return how many there are."""
+    """Write the logits that are at least `bound` and their tokens, in order, LIST at most; return their number."""
     chosen = peaks >= bound
     place = tl.cumsum(chosen.to(tl.int32), 0) - 1
     tl.store(p_group + place, tl.arange(0, peaks.shape[0]), mask=chosen)
@@ -77,7 +77,7 @@ def _list_candidates(
 
 @triton.jit
 def _weight_above(x, p_value, weigh_from, top, temperature, listed, WEIGHTED: tl.constexpr, LIST: tl.constexpr):
-    """Return, for each x (LIST,), how many listed values are larger, or the probability of those from `weigh_from` on."""
+    """Return, for each x (LIST,), how many listed values are larger, or their probability, from `weigh_from` on."""
     total = tl.zeros((LIST,), tl.float32)
     for part in tl.static_range(0, LIST, _PAIRS):
         o_l = part + tl.arange(0, _PAIRS)
@@ -111,7 +111,7 @@ def _choose_from_list(p_score, p_value, p_token, listed, top, temperature, top_k
 def _choose_from_row(
     p_x, p_score, size, best, mass, top, temperature, top_k, top_p, least, lowest, BLOCK: tl.constexpr
 ):
-    """Return the packed choice of a whole row whose best score is `best`; its k-th largest logit is at least `lowest`."""
+    """Return the packed choice of a row whose best score is `best`; its k-th largest logit is at least `lowest`."""
     if top_k > 0:
         least = tl.maximum(least, kth_largest(p_x, size, top_k, lowest, top, BLOCK))
         if top_p < 1.0:
