@@ -29,6 +29,7 @@ INT8_PROBLEMS = [
     (17, 20, 128, 32),
     (33, 70, 256, 128),
     (130, 40, 128, 64),
+    (514, 5, 128, 64),
 ]
 FLOAT_PROBLEMS = [
     (0, 9, 128, 32),
@@ -50,8 +51,9 @@ def test_int4_linear_int8(problem: Problem, with_residual: bool, device: torch.d
     out = poisoned(residual.shape, torch.float32, device)
     launch.int4_linear_int8(*rows, weight, scales, given, torch.float32, out=out)
     exact = int4.dequantize_activation(rows.values, rows.scale).double() @ wide(weight, scales).T
-    # Past LIBRARY_TOKENS the rows are rounded to bfloat16 on a GPU; up to there the sums of a group are exact.
-    library = problem[0] >= configs.LIBRARY_TOKENS or (problem[3] == 32 and problem[0] > configs.MATVEC_INT8_ROWS)
+    # For the library the rows are rounded to bfloat16 on a GPU; otherwise the sums of a group are exact.
+    tokens, outputs, _, group = problem
+    library = configs.prefers_library(tokens, outputs, int8=True) or (group == 32 and tokens > configs.MATVEC_INT8_ROWS)
     assert_close(out, exact + residual.double() * with_residual, "int8" if library else "float32")
 
 

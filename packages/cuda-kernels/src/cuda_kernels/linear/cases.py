@@ -36,14 +36,14 @@ def _vectors() -> Iterator[KernelCase]:
 
 
 def _tiles() -> Iterator[KernelCase]:
-    for tokens in (16, 32, 64, 128):
-        tile = configs.matmul_tile(tokens)
+    for tokens, outputs in ((16, 2048), (16, 9216), (32, 9216), (64, 9216), (128, 9216)):
+        tile = configs.matmul_tile(tokens, outputs)
         for name, kernel, signature in (
             ("matmul_int8", matmul_int8_kernel, {"p_values": "*i8", **_INT8}),
             ("matmul", matmul_kernel, {"p_x": "*bf16", **_WEIGHT}),
         ):
             yield KernelCase(
-                name=f"linear.{name}/T{tokens}-K2048",
+                name=f"linear.{name}/T{tokens}-N{outputs}-K2048",
                 kernel=kernel,
                 signature={**signature, "p_weight": "*u8", "T": "i32"},
                 constexprs={

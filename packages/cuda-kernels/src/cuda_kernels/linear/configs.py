@@ -26,7 +26,6 @@ class Tile:
 MATVEC_WORDS = 1024  # longest K of the vector kernel, in words of eight weights: its rows stay in registers
 MATVEC_INT8_ROWS = 4  # up to this many rows the vector kernel reads int8 rows
 MATVEC_ROWS = 1  # and floating-point rows
-LIBRARY_TOKENS = 128  # from here on the dequantized matrix and cuBLAS
 
 
 def matvec_strip(rows: int, words: int) -> Strip:
@@ -36,12 +35,27 @@ def matvec_strip(rows: int, words: int) -> Strip:
     return Strip(block_n=8, num_warps=2, stages=4, programs=4)
 
 
-def matmul_tile(tokens: int) -> Tile:
-    """Return the tile of `tokens` tokens, floating-point or int8."""
-    if tokens <= 16:
-        return Tile(block_n=64, block_t=16, num_warps=4, num_stages=4)
-    if tokens <= 32:
-        return Tile(block_n=64, block_t=32, num_warps=4, num_stages=4)
-    if tokens <= 64:
-        return Tile(block_n=64, block_t=64, num_warps=4, num_stages=3)
-    return Tile(block_n=128, block_t=128, num_warps=8, num_stages=3)
+def matmul_tile(tokens: int, outputs: int) -> Tile:
+    """Return the tile of a tensor-core product: the widest that still gives the multiprocessors enough programs.
+
+    H200, 2026-11-30, int8 rows, µs for 16, 32, 64, 128, 256, 512 tokens: 7.6, 9.3, 13.0, 15.8, 30.2, 45.4 at
+    [12352, 2048]; 10.3, 11.9, 13.0, 15.3, 15.4, 21.3 at [2048, 4096].
+    """
+    for block_t, programs in ((128, 128), (64, 64), (32, 64)):
+        if tokens > block_t // 2 and -(-outputs // 64) * -(-tokens // block_t) >= programs:
+            return Tile(block_n=64, block_t=block_t, num_warps=4, num_stages=3 if block_t == 128 else 4)
+    if outputs <= 4096 and tokens <= 16:
+        return Tile(block_n=16, block_t=16, num_warps=2, num_stages=4)
+    return Tile(block_n=64, block_t=16, num_warps=4, num_stages=4)
+
+
+def prefers_library(tokens: int, outputs: int, *, int8: bool) -> bool:
+    """Return whether dequantizing the matrix for cuBLAS beats the tensor-core kernel.
+
+    H200, 2026-11-30, µs for 64, 128, 256, 512, 1,341 tokens at [12352, 2048]: library 31, 33, 37, 54, 110 (int8 rows
+    cost it 3 more), ours on int8 rows 13, 16, 30, 45, 131, on bfloat16 rows 19, 23, 43, 64, 195. At [2048, 4096] the
+    library needs 13 at 16 tokens and 22 at 512, ours 11 (bfloat16) and 21 (int8).
+    """
+    if int8:
+        return tokens > 512
+    return tokens > (128 if outputs > 4096 else 16)

@@ -31,15 +31,15 @@ def int4_linear(
     out: torch.Tensor,
 ) -> None:
     """Fill `out` with x · weightᵀ + residual."""
-    tokens = x.shape[0]
+    tokens, outputs = out.shape
     if out.numel() == 0:
         return
     if tokens <= configs.MATVEC_ROWS:
         matvec(x, weight, scales, residual, out)
-    elif tokens < configs.LIBRARY_TOKENS or out.dtype != x.dtype:
-        matmul(x, weight, scales, residual, out)
-    else:
+    elif out.dtype == x.dtype and configs.prefers_library(tokens, outputs, int8=False):
         library_matmul(x, weight, scales, residual, out)
+    else:
+        matmul(x, weight, scales, residual, out)
 
 
 def int4_linear_int8(
@@ -54,13 +54,13 @@ def int4_linear_int8(
     out: torch.Tensor,
 ) -> None:
     """Fill `out` with rows · weightᵀ + residual. Weights are unpacked signed, so group_sum is not needed."""
-    tokens, columns = values.shape[0], 2 * values.shape[2]
+    (tokens, outputs), columns = out.shape, 2 * values.shape[2]
     group = columns // scale.shape[1]
     if out.numel() == 0:
         return
     if tokens <= configs.MATVEC_INT8_ROWS and columns <= 8 * configs.MATVEC_WORDS:
         matvec_int8(values, scale, weight, scales, residual, out)
-    elif tokens < configs.LIBRARY_TOKENS and group >= 64:
+    elif group >= 64 and not configs.prefers_library(tokens, outputs, int8=True):
         matmul_int8(values, scale, weight, scales, residual, out)
     else:
         int4_linear(dequantize_rows(values, scale), weight, scales, residual, out_dtype, out=out)
@@ -144,7 +144,7 @@ def matmul_int8(
     """Launch the tensor-core kernel on int8 rows; groups of 64 or 128."""
     tokens, outputs = out.shape
     columns, groups = 2 * weight.shape[1], scales.shape[1]
-    tile = tile or configs.matmul_tile(tokens)
+    tile = tile or configs.matmul_tile(tokens, outputs)
     pdl = has_dependent_launch(weight.device)
     matmul_int8_kernel[(triton.cdiv(tokens, tile.block_t) * triton.cdiv(outputs, tile.block_n),)](
         p_values=values,
@@ -177,7 +177,7 @@ def matmul(
     """Launch the tensor-core kernel on floating-point rows."""
     tokens, outputs = out.shape
     columns, groups = 2 * weight.shape[1], scales.shape[1]
-    tile = tile or configs.matmul_tile(tokens)
+    tile = tile or configs.matmul_tile(tokens, outputs)
     pdl = has_dependent_launch(weight.device)
     matmul_kernel[(triton.cdiv(tokens, tile.block_t) * triton.cdiv(outputs, tile.block_n),)](
         p_x=x,
