@@ -5,7 +5,8 @@ import itertools
 import torch
 
 # One call takes the next run of counters, so that kernels of several streams do not meet on the same ones.
-_COUNT = 4096
+_COUNT = 1 << 16
+_ALIGNMENT = 4  # 16 bytes, so that a kernel sees pointers of one kind
 
 _buffers: dict[torch.device, torch.Tensor] = {}
 _calls = itertools.count()
@@ -26,5 +27,6 @@ def arrival_counters(device: torch.device, count: int) -> torch.Tensor:
         if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             return buffer[:count]
         _buffers[device] = buffer
-    first = next(_calls) * count % (_COUNT - count + 1)
+    stride = -(-count // _ALIGNMENT) * _ALIGNMENT
+    first = next(_calls) % (_COUNT // stride) * stride
     return buffer[first : first + count]

@@ -66,32 +66,38 @@ def place_experts(
     """Replace the counts of EXPERT_BLOCK experts by places, and name the experts of their blocks."""
     wait_for_previous(PDL)
     o_all = tl.arange(0, PADDED)
+    o_expert = tl.program_id(0) * EXPERT_BLOCK + tl.arange(0, EXPERT_BLOCK)
+    o_chunk = tl.arange(0, CHUNK_BLOCK)[:, None]
+    p_tile = p_counts + o_chunk.to(tl.int64) * EXPERTS + o_expert[None, :]
+    m_expert = (o_expert < EXPERTS)[None, :]
+    # Each tile is loaded a round ahead, the first one beside the totals.
+    counts = tl.load(p_tile, mask=(o_chunk < chunks) & m_expert, other=0)
     totals = tl.load(p_totals + o_all, mask=o_all < EXPERTS, other=0)
     blocks = (totals + BLOCK - 1) // BLOCK
-    o_expert = tl.program_id(0) * EXPERT_BLOCK + tl.arange(0, EXPERT_BLOCK)
     own = tl.sum(tl.where(o_all[None, :] == o_expert[:, None], blocks[None, :], 0), 1)
     before = tl.sum(tl.where(o_all[None, :] < o_expert[:, None], blocks[None, :], 0), 1)
+    place = before * BLOCK
+    for first in range(0, chunks, CHUNK_BLOCK):
+        p_next = p_tile + CHUNK_BLOCK * EXPERTS
+        following = tl.load(p_next, mask=(o_chunk + first + CHUNK_BLOCK < chunks) & m_expert, other=0)
+        m_tile = (o_chunk + first < chunks) & m_expert
+        tl.store(p_tile, place[None, :] + tl.cumsum(counts, 0) - counts, mask=m_tile)
+        place += tl.sum(counts, 0)
+        counts = following
+        p_tile = p_next
     if tl.program_id(0) == 0:
         tl.store(p_padded, tl.sum(blocks, 0) * BLOCK)
     for first in range(0, tl.max(own, 0), CHUNK_BLOCK):
         o_block = first + tl.arange(0, CHUNK_BLOCK)[None, :]
-        p_block = p_expert + before[:, None] + o_block
         named = tl.broadcast_to(o_expert[:, None], (EXPERT_BLOCK, CHUNK_BLOCK))
-        tl.store(p_block, named, mask=o_block < own[:, None])
-    place = before * BLOCK
-    for first in range(0, chunks, CHUNK_BLOCK):
-        o_chunk = first + tl.arange(0, CHUNK_BLOCK)[:, None]
-        p_tile = p_counts + o_chunk.to(tl.int64) * EXPERTS + o_expert[None, :]
-        m_tile = (o_chunk < chunks) & (o_expert < EXPERTS)[None, :]
-        counts = tl.load(p_tile, mask=m_tile, other=0)
-        tl.store(p_tile, place[None, :] + tl.cumsum(counts, 0) - counts, mask=m_tile)
-        place += tl.sum(counts, 0)
+        tl.store(p_expert + before[:, None] + o_block, named, mask=o_block < own[:, None])
 
 
 @triton.jit(do_not_specialize=["pairs"])
 def scatter(
     p_ids,
     p_places,
+    p_totals,
     p_sorted,
     p_scale,
     p_sorted_scale,
@@ -100,10 +106,14 @@ def scatter(
     SLOTS: tl.constexpr,
     GROUPS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PADDED: tl.constexpr,
     CHUNK: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Write the pairs of a chunk to their places, and the scales of their token's row as (blocks, GROUPS, BLOCK)."""
+    """Write the pairs of a chunk to their places, and the scales of their token's row as (blocks, GROUPS, BLOCK).
+
+    The first program leaves the totals zero for the next call.
+    """
     chunk = tl.program_id(0)
     o_pair = chunk * CHUNK + tl.arange(0, CHUNK)
     o_other = chunk * CHUNK + tl.arange(0, CHUNK)
@@ -113,6 +123,9 @@ def scatter(
     earlier = (other[None, :] == expert[:, None]) & (o_other[None, :] < o_pair[:, None])
     rank = tl.sum(earlier.to(tl.int32), 1)
     wait_for_previous(PDL)
+    if chunk == 0:
+        o_expert = tl.arange(0, PADDED)
+        tl.store(p_totals + o_expert, 0, mask=o_expert < EXPERTS)
     m_pair = expert < EXPERTS
     place = rank + tl.load(p_places + chunk.to(tl.int64) * EXPERTS + expert, mask=m_pair, other=0)
     tl.store(p_sorted + place, o_pair, mask=m_pair)

@@ -133,7 +133,7 @@ def moe_align_block_size(
     pairs = ids.numel()
     chunks = max(triton.cdiv(pairs, CHUNK), 1)
     pdl = has_dependent_launch(ids.device)
-    totals = torch.zeros(num_experts, dtype=torch.int32, device=ids.device)
+    totals = arrival_counters(ids.device, num_experts)
     places = ids.new_empty((chunks, num_experts))
     padded = triton.next_power_of_2(num_experts + 1)
     align.count[(chunks,)](
@@ -168,6 +168,7 @@ def moe_align_block_size(
     align.scatter[(chunks,)](
         p_ids=ids,
         p_places=places,
+        p_totals=totals,
         p_sorted=sorted_ids,
         p_scale=scale,
         p_sorted_scale=sorted_scale,
@@ -176,6 +177,7 @@ def moe_align_block_size(
         SLOTS=ids.shape[1],
         GROUPS=scale.shape[1] if scale is not None else 0,
         BLOCK=block_size,
+        PADDED=padded,
         CHUNK=CHUNK,
         PDL=pdl,
         launch_pdl=pdl,
