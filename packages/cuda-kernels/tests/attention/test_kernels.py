@@ -1,4 +1,4 @@
-"""The attention kernels (interpreted where there is no GPU) against float64; outputs and cache tails are poisoned first."""
+"""The attention kernels (interpreted where there is no GPU) against float64; outputs and tails are poisoned first."""
 
 from collections.abc import Callable
 from typing import Any

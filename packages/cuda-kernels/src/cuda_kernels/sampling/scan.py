@@ -50,9 +50,9 @@ def sample_scan_kernel(
 ):
     """Scan BLOCK logits of a row; program (block, row), n blocks a row.
 
-    Leaves the packed choice of the block in p_best (B, n): of the penalized logits plus temperature · noise. A
-    filtered row leaves both in p_x and p_score (B, n·BLOCK), the largest logit of every GROUP in p_peaks, and the block's largest
-    and sum of exp((x - largest) / temperature) in p_top and p_mass (B, n).
+    Leaves the packed choice of the block in p_best (B, n): of the penalized logits plus temperature · noise. A filtered
+    row leaves both in p_x and p_score (B, n·BLOCK), the largest logit of every GROUP in p_peaks, and the largest of the
+    block and the sum of exp((x - largest) / temperature) in p_top and p_mass (B, n).
     """
     wait_for_previous(PDL)
     block, row, blocks = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
