@@ -72,11 +72,16 @@ def held_out_loss(model: nn.Module, tokenizer: Tokenizer, template: ChatTemplate
             totals[f"{kind}.tokens"] += tokens_count
     report: dict[str, Any] = {"documents": count}
     kinds = {"story": ("story",), "conversation": ("conversation",), "all": ("story", "conversation")}
-    for kind, prefixes in kinds.items():
-        loss, nats, tokens_count = (sum(totals[f"{p}.{part}"] for p in prefixes) for part in ("loss", "nats", "tokens"))
+    for kind, parts in kinds.items():
+        loss, nats, tokens_count = (
+            sum(totals[f"{part}.{what}"] for part in parts) for what in ("loss", "nats", "tokens")
+        )
         report[kind] = {
-            "tokens": tokens_count, "loss": loss / tokens_count, "entropy": nats / tokens_count, "excess": loss / nats - 1,
-        }  # fmt: skip
+            "tokens": tokens_count,
+            "loss": loss / tokens_count,
+            "entropy": nats / tokens_count,
+            "excess": loss / nats - 1,
+        }
     return report
 
 

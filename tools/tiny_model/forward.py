@@ -13,6 +13,8 @@ from torch.nn import functional as F  # noqa: N812
 
 CHUNK = 64
 EPS = 1e-6
+FORGOTTEN = -60.0
+"""Logarithm of a decay that leaves nothing, yet small enough for sums of it to stay exact in float32."""
 
 
 def rms_norm(x: Tensor, norm: nn.Module) -> Tensor:
@@ -86,12 +88,22 @@ def delta_rule(q_BTND: Tensor, k_BTND: Tensor, v_BTND: Tensor, g_BTN: Tensor, be
     return torch.stack(outputs, dim=2).permute(0, 2, 3, 1, 4).reshape(batch, length, heads, size)
 
 
-def delta_net(x_BTH: Tensor, layer: nn.Module) -> Tensor:
+def convolve(x_BTC: Tensor, weight_C1W: Tensor, segments_BT: Tensor) -> Tensor:
+    """Causal convolution of each channel by itself; tokens of another document count as zero."""
+    width, length = weight_C1W.shape[-1], x_BTC.shape[1]
+    padded = F.pad(x_BTC, (0, 0, width - 1, 0))
+    owners = F.pad(segments_BT, (width - 1, 0), value=-1)
+    terms = (
+        padded[:, i : i + length] * (owners[:, i : i + length] == segments_BT).unsqueeze(-1) * weight_C1W[:, 0, i]
+        for i in range(width)
+    )
+    return sum(terms, torch.zeros((), device=x_BTC.device))
+
+
+def delta_net(x_BTH: Tensor, layer: nn.Module, segments_BT: Tensor) -> Tensor:
     """Gated delta net: projections, causal convolution, delta rule, gated norm, output projection."""
     batch, length, _ = x_BTH.shape
-    mixed = layer.in_proj_qkv(x_BTH).transpose(1, 2)
-    width = layer.conv1d.weight.shape[-1]
-    mixed = F.silu(F.conv1d(F.pad(mixed, (width - 1, 0)), layer.conv1d.weight, groups=mixed.shape[1])).transpose(1, 2)
+    mixed = F.silu(convolve(layer.in_proj_qkv(x_BTH), layer.conv1d.weight, segments_BT))
     q, k, v = mixed.split([layer.key_dim, layer.key_dim, layer.value_dim], dim=-1)
     group = layer.num_v_heads // layer.num_k_heads
     q, k = (
@@ -101,6 +113,8 @@ def delta_net(x_BTH: Tensor, layer: nn.Module) -> Tensor:
     v = v.reshape(batch, length, layer.num_v_heads, -1)
     beta = layer.in_proj_b(x_BTH).float().sigmoid()
     g = -layer.A_log.float().exp() * F.softplus(layer.in_proj_a(x_BTH).float() + layer.dt_bias)
+    first = F.pad(segments_BT[:, 1:] != segments_BT[:, :-1], (1, 0))
+    g = g.masked_fill(first.unsqueeze(-1), FORGOTTEN)
     with torch.autocast("cuda", enabled=False):
         out = delta_rule(q * q.shape[-1] ** -0.5, k, v, g, beta)
     normed = out * torch.rsqrt(out.square().mean(-1, keepdim=True) + EPS) * layer.norm.weight
@@ -108,8 +122,8 @@ def delta_net(x_BTH: Tensor, layer: nn.Module) -> Tensor:
     return layer.out_proj((normed * gate).reshape(batch, length, -1))
 
 
-def attention(x_BTH: Tensor, layer: nn.Module, cos_TR: Tensor, sin_TR: Tensor) -> Tensor:
-    """Causal attention with normed and partly rotated queries and keys, and an output gate."""
+def attention(x_BTH: Tensor, layer: nn.Module, cos_TR: Tensor, sin_TR: Tensor, mask_B1TT: Tensor) -> Tensor:
+    """Attention with normed and partly rotated queries and keys, and an output gate."""
     batch, length, _ = x_BTH.shape
     size = layer.head_dim
     q, gate = layer.q_proj(x_BTH).reshape(batch, length, -1, 2 * size).chunk(2, dim=-1)
@@ -123,7 +137,8 @@ def attention(x_BTH: Tensor, layer: nn.Module, cos_TR: Tensor, sin_TR: Tensor) -
         return torch.cat([first * cos_TR - second * sin_TR, second * cos_TR + first * sin_TR, rest], dim=-1).to(v.dtype)
 
     q, k = rotate(rms_norm(q, layer.q_norm)), rotate(rms_norm(k, layer.k_norm))
-    out = F.scaled_dot_product_attention(q, k, v.transpose(1, 2), is_causal=True, enable_gqa=True)
+    k, v = (part.repeat_interleave(q.shape[1] // part.shape[1], dim=1) for part in (k, v.transpose(1, 2)))
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask_B1TT)
     return layer.o_proj((out.transpose(1, 2) * gate.sigmoid()).reshape(batch, length, -1))
 
 
@@ -146,30 +161,33 @@ def experts(x_BTH: Tensor, block: nn.Module) -> tuple[Tensor, Tensor]:
     return out.reshape(batch, length, hidden), count * (load * probabilities.mean(0)).sum()
 
 
-def forward(model: nn.Module, tokens_BT: Tensor) -> tuple[Tensor, Tensor]:
+def forward(model: nn.Module, tokens_BT: Tensor, segments_BT: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return the logits of rows of tokens (T a multiple of the chunk), and the layers' mean load-balancing loss.
 
     The weights are float32; on a GPU products are computed in bfloat16.
+    segments_BT: the document of each token, ascending; a document sees nothing of another. None: one a row.
     """
+    segments_BT = torch.zeros_like(tokens_BT) if segments_BT is None else segments_BT
     with torch.autocast("cuda", torch.bfloat16, enabled=tokens_BT.is_cuda):
-        return _forward(model, tokens_BT)
+        return _forward(model, tokens_BT, segments_BT)
 
 
-def _forward(model: nn.Module, tokens_BT: Tensor) -> tuple[Tensor, Tensor]:
+def _forward(model: nn.Module, tokens_BT: Tensor, segments_BT: Tensor) -> tuple[Tensor, Tensor]:
     config = model.config
     rotated = int(config.head_dim * config.rope_parameters["partial_rotary_factor"])
     exponents = torch.arange(0, rotated, 2, device=tokens_BT.device, dtype=torch.float32) / rotated
     positions = torch.arange(tokens_BT.shape[1], device=tokens_BT.device, dtype=torch.float32)
     angles = torch.outer(positions, config.rope_parameters["rope_theta"] ** -exponents)
     cos, sin = angles.cos(), angles.sin()
+    mask = (segments_BT.unsqueeze(1) == segments_BT.unsqueeze(2)).tril().unsqueeze(1)
     x = model.model.embed_tokens(tokens_BT)
     balance = torch.zeros((), device=tokens_BT.device)
     for kind, layer in zip(config.layer_types, model.model.layers, strict=True):
         normed = rms_norm(x, layer.input_layernorm).to(x.dtype)
         if kind == "linear_attention":
-            x = x + delta_net(normed, layer.linear_attn)
+            x = x + delta_net(normed, layer.linear_attn, segments_BT)
         else:
-            x = x + attention(normed, layer.self_attn, cos, sin)
+            x = x + attention(normed, layer.self_attn, cos, sin, mask)
         out, loss = experts(rms_norm(x, layer.post_attention_layernorm).to(x.dtype), layer.mlp)
         x = x + out
         balance = balance + loss / len(config.layer_types)

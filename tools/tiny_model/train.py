@@ -23,7 +23,7 @@ from torch.nn import functional as F  # noqa: N812
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from tools.tiny_model.architecture import build, save
-from tools.tiny_model.corpus import TEMPLATE_FILE, row
+from tools.tiny_model.corpus import END_OF_TEXT, TEMPLATE_FILE, row
 from tools.tiny_model.evaluate import evaluate
 from tools.tiny_model.forward import forward
 from tools.tiny_model.plot import plot_loss
@@ -34,16 +34,16 @@ class TrainingOptions:
     """What a run is made of."""
 
     minutes: float = 8.0
-    steps: int = 12_000
-    rows: int = 64
+    steps: int = 24_000
+    rows: int = 32
     length: int = 512
-    learning_rate: float = 2e-3
-    warmup: int = 200
+    learning_rate: float = 1.5e-3
+    warmup: int = 400
     weight_decay: float = 0.1
     balance: float = 0.001
     seed: int = 0
     workers: int = max(1, (os.cpu_count() or 2) - 2)
-    log_every: int = 50
+    log_every: int = 100
 
 
 class Batches(IterableDataset[Tensor]):
@@ -84,9 +84,9 @@ def learning_rate(options: TrainingOptions, step: int, progress: float) -> float
     return options.learning_rate * warm * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
 
 
-def loss_of(model: nn.Module, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean next-token loss and the load-balancing loss."""
-    logits, balance = forward(model, tokens)
+def loss_of(model: nn.Module, tokens: Tensor, end: int) -> tuple[Tensor, Tensor]:
+    """Return mean next-token loss and the load-balancing loss; an end mark begins a new document."""
+    logits, balance = forward(model, tokens, (tokens == end).cumsum(1))
     # The last position has nothing to predict.
     targets = torch.cat([tokens[:, 1:], torch.full_like(tokens[:, :1], -100)], dim=1)
     return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten()), balance
@@ -98,8 +98,8 @@ class Step:
     On a GPU it is captured as a CUDA graph: launching its kernels one by one takes longer than they run.
     """
 
-    def __init__(self, model: nn.Module, options: TrainingOptions) -> None:
-        self._model, self._options = model, options
+    def __init__(self, model: nn.Module, options: TrainingOptions, end: int) -> None:
+        self._model, self._options, self._end = model, options, end
         device = model.lm_head.weight.device
         self._tokens = torch.zeros(options.rows, options.length, dtype=torch.int64, device=device)
         self._optimizer = optimizer_of(model, options)
@@ -118,7 +118,7 @@ class Step:
 
     def _run(self) -> None:
         self._optimizer.zero_grad(set_to_none=True)
-        loss, balance = loss_of(self._model, self._tokens)
+        loss, balance = loss_of(self._model, self._tokens, self._end)
         (loss + self._options.balance * balance).backward()
         nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
         self._optimizer.step()
@@ -148,7 +148,7 @@ def train(options: TrainingOptions, deadline: float, device: torch.device) -> tu
     loader = DataLoader(Batches(options), batch_size=None, num_workers=options.workers,
                         prefetch_factor=4 if options.workers else None, pin_memory=device.type == "cuda")  # fmt: skip
     batches = iter(loader)  # starts the workers
-    update = Step(model, options)
+    update = Step(model, options, tokenizer.token_to_id(END_OF_TEXT))
     begin = time.monotonic()
     curve: list[dict[str, float]] = []
     for step, batch in enumerate(batches):
