@@ -5,9 +5,8 @@ import torch
 from cuda_kernels.checks import check, check_tensor, checked
 from cuda_kernels.int4 import GROUP_SIZES, Int8Rows
 from cuda_kernels.library import Operator
-from cuda_kernels.moe import launch, reference, routing_op
+from cuda_kernels.moe import cases, launch, reference, routing_op
 from cuda_kernels.moe.types import Int4Experts, Routing
-from cuda_kernels.report import KernelCase
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -108,7 +107,7 @@ def _fake_fused_moe_int4_int8(
     return out
 
 
-COMPILE_CASES: tuple[KernelCase, ...] = ()
+COMPILE_CASES = cases.COMPILE_CASES
 
 OPERATORS = (
     *routing_op.OPERATORS,

@@ -1,7 +1,5 @@
 """Random expert tables and routings for tests of the mixture of experts."""
 
-from dataclasses import astuple
-
 import torch
 
 from cuda_kernels.moe import reference
@@ -25,4 +23,5 @@ def routing(tokens: int, slots: int, count: int, device: torch.device | str = "c
 
 def expected(x: torch.Tensor, routed: Routing, experts: Int4Experts, residual: torch.Tensor | None) -> torch.Tensor:
     """Return the reference of the dequantized experts in float64."""
-    return reference.fused_moe_int4(x.double(), routed.weights, routed.ids, *astuple(experts), residual)
+    weights = (experts.gate_up, experts.gate_up_scales, experts.down, experts.down_scales)
+    return reference.fused_moe_int4(x.double(), routed.weights, routed.ids, *weights, residual)

@@ -4,8 +4,7 @@ import torch
 
 from cuda_kernels.checks import check, checked
 from cuda_kernels.library import Operator
-from cuda_kernels.report import KernelCase
-from cuda_kernels.sort import launch, reference
+from cuda_kernels.sort import cases, launch, reference
 
 DTYPES = (torch.int64, torch.int32, torch.float32, torch.bfloat16, torch.float16)
 
@@ -18,7 +17,7 @@ def _fake_sort_stable(keys: torch.Tensor, dim: int, descending: bool) -> tuple[t
     return torch.empty_like(keys), torch.empty_like(keys, dtype=torch.int64)
 
 
-COMPILE_CASES: tuple[KernelCase, ...] = ()
+COMPILE_CASES = cases.COMPILE_CASES
 
 OPERATORS = (
     Operator(
