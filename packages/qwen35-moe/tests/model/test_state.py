@@ -89,8 +89,8 @@ def test_padding_rows_touch_nothing(decoder: Decoder, tokens: torch.Tensor) -> N
     after = state_of(decoder, 1)
     prefill(decoder, tokens[:10], slot=1)
     padded = decode(decoder, [9, 3, 0], [50, 10, 0], [-1, 1, -1])[1]
-    assert float((padded - alone).norm() / alone.norm()) < 1e-6
+    assert float((padded - alone).norm() / alone.norm()) < 1e-5
     for slot, expected in ((0, before[0]), (2, before[2])):
         assert all(torch.equal(value, expected[name]) for name, value in state_of(decoder, slot).items())
     for name, value in state_of(decoder, 1).items():
-        assert torch.allclose(value, after[name], rtol=1e-5, atol=1e-6), name
+        assert float((value - after[name]).norm()) <= 1e-5 * float(after[name].norm()), name
