@@ -1,8 +1,8 @@
 """Decompose: rebuild each graph out of operators that have an out form, are views, or write their arguments."""
 
 import operator
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from export_passes.errors import UnsupportedError
 from export_passes.graph_pass import MethodPass, NodeError, failures_at
+from export_passes.inline import Autocast
 from export_passes.lowerings import can_lower, decomposition_of
 from export_passes.method_graph import (
     MethodGraph,
@@ -73,15 +74,18 @@ def decompose(method: MethodGraph) -> Graph:
 def _rebuild(node: Node, values: dict[Node, Any], recorder: "_Recorder") -> Any:
     if node.op == "placeholder":
         return recorder.placeholder(node)
+    if node.op == "get_attr":
+        # A branch or loop body; the operator that runs it is refused.
+        return None
     if node.op != "call_function":
-        raise NodeError(node, f"{node.op} {node.target!r}: control flow and calls of modules are not supported")
+        raise NodeError(node, f"{node.op} {node.target!r} is not supported")
     args = map_aggregate(map_arg(node.args, values.__getitem__), _host_device)
     kwargs = map_aggregate(map_arg(node.kwargs, values.__getitem__), _host_device)
     target: Any = node.target
     if "region" in node.meta:
         return recorder.region(node, args)
     if isinstance(target, torch._ops.HigherOrderOperator):
-        raise NodeError(node, f"{target.name()}: control flow and calls of modules are not supported")
+        raise NodeError(node, f"{target.name()}: control flow that depends on data is not supported")
     if not isinstance(target, torch._ops.OpOverload):
         return target(*args, **kwargs)
     if is_check(target):
@@ -130,6 +134,9 @@ class _Recorder(TorchDispatchMode):
         self._origin = origin
         before = self._last()
         with ExitStack() as stack:
+            stack.enter_context(_without_mkldnn())
+            if isinstance(mode := origin.meta.get("autocast"), Autocast):
+                stack.enter_context(mode.active())
             for context in (torch.no_grad(), self._fake_mode, self):
                 stack.enter_context(context)
             result = target(*args, **kwargs)
@@ -151,6 +158,8 @@ class _Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if func.namespace in _QUERIES:
             return func(*args, **kwargs)
+        if func is aten._local_scalar_dense.default:
+            raise UnsupportedError("reads a number out of a tensor; what a program does must not depend on data")
         decomposition = decomposition_of(func)
         if decomposition is not None:
             with self:
@@ -195,6 +204,8 @@ class _Recorder(TorchDispatchMode):
     def _append(self, target: Any, args: Any, kwargs: Any, *, name: str = "") -> Node:
         origin = self._origin
         assert origin is not None
+        if not name and target is origin.target:
+            name = origin.name
         name = name or f"{origin.name}_{target._schema.name.split('::')[1].strip('_')}"
         node = self.graph.create_node("call_function", target, tuple(args), dict(kwargs), name=name)
         node.meta["origin"] = origin.name
@@ -204,6 +215,17 @@ class _Recorder(TorchDispatchMode):
 
     def _last(self) -> Node | None:
         return next(iter(reversed(self.graph.nodes)), None)
+
+
+@contextmanager
+def _without_mkldnn() -> Iterator[None]:
+    """Choose no operators of mkldnn: its recurrent layers have no out form that works."""
+    enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(enabled)
 
 
 def _fake_mode(method: MethodGraph) -> FakeTensorMode:

@@ -3,14 +3,19 @@
 from torch.fx import Node
 
 from export_passes.graph_pass import MethodPass, NodeError
-from export_passes.insert_copies import d2h, h2d, is_copy
+from export_passes.insert_copies import d2h, h2d
 from export_passes.method_graph import MethodGraph, mutated_by, root_of, spec_of
+from export_passes.specs import require_specs
 
 
 class ElideCopies(MethodPass):
     """The pass around `elide_copies`."""
 
     name = "elide_copies"
+
+    def requires(self, method: MethodGraph) -> None:
+        """Tensors have specs."""
+        require_specs(method)
 
     def run_on(self, method: MethodGraph) -> None:
         """Remove round trips and copies that nobody reads."""
@@ -19,7 +24,7 @@ class ElideCopies(MethodPass):
     def ensures(self, method: MethodGraph) -> None:
         """Every copy is read, directly or through a view."""
         for node in method.operators:
-            if is_copy(node) and not node.users:
+            if _is_unread(node):
                 raise NodeError(node, "is a copy that nobody reads")
 
 
@@ -43,8 +48,12 @@ def elide_copies(method: MethodGraph) -> None:
             if not touched:
                 node.replace_all_uses_with(original)
     for node in reversed(method.operators):
-        if is_copy(node) and not node.users:
+        if _is_unread(node):
             method.graph.erase_node(node)
+
+
+def _is_unread(node: Node) -> bool:
+    return node.target in (h2d(), d2h()) and not node.users
 
 
 def _round_trip(node: Node) -> Node | None:

@@ -51,7 +51,8 @@ class MethodPass(GraphPass):
 def run_pass(graph_pass: GraphPass, program: ProgramGraph) -> None:
     """Run one pass with its conditions; raises PassError, which names pass, method and node."""
     _each(graph_pass.name, program, graph_pass.requires)
-    graph_pass.run(program)
+    with failures_named(graph_pass.name, ", ".join(method.name for method in program.methods)):
+        graph_pass.run(program)
     _each(graph_pass.name, program, graph_pass.ensures)
 
 

@@ -9,6 +9,7 @@ from torch.fx import Graph, Node
 
 from export_passes.config import BackendConfig
 from export_passes.errors import UnsupportedError
+from export_passes.inline import blocks_of, inline_blocks
 from export_passes.method_graph import MethodGraph, ProgramGraph, Source
 from export_passes.shared_tensors import SharedTensors, is_tensor_kind
 
@@ -65,6 +66,7 @@ def _import_method(name: str, program: Exported, config: BackendConfig, shared: 
     for node, source in zip(placeholders, sources, strict=True):
         node.meta["source"] = source
     graph.output(_user_outputs(name, program, graph, placeholders, list(outputs)))  # type: ignore[arg-type]
+    inline_blocks(graph, blocks_of(program.graph))
     ranges = dict(program.range_constraints)
     return MethodGraph(name=name, graph=graph, config=config.of(name), ranges=ranges)
 

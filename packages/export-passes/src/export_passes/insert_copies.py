@@ -23,7 +23,7 @@ from export_passes.method_graph import (
 )
 from export_passes.placement import Placement
 from export_passes.propagate_device import device_of
-from export_passes.specs import contiguous_spec
+from export_passes.specs import contiguous_spec, require_specs
 from export_passes.tensor_spec import TensorSpec
 
 
@@ -44,6 +44,10 @@ class InsertCopies(MethodPass):
 
     name = "insert_copies"
 
+    def requires(self, method: MethodGraph) -> None:
+        """Tensors have specs."""
+        require_specs(method)
+
     def run_on(self, method: MethodGraph) -> None:
         """Make every operator read on its own device."""
         insert_copies(method)
@@ -58,8 +62,8 @@ class InsertCopies(MethodPass):
 
 
 def is_copy(node: Node) -> bool:
-    """Return whether `node` is a copy between the host and a device."""
-    return node.target in (h2d(), d2h())
+    """Return whether `node` copies between the host and a device, in whichever form."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == copy_ops.NAMESPACE
 
 
 def insert_copies(method: MethodGraph) -> None:

@@ -43,7 +43,11 @@ def out_form(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
     schema = target._schema
     wanted = {a.name: str(a.type) for a in schema.arguments}
     results = len(schema.returns)
-    if not results or any(str(r.type) != "Tensor" or r.alias_info is not None for r in schema.returns):
+    if (
+        "mkldnn" in schema.name
+        or not results
+        or any(str(r.type) != "Tensor" or r.alias_info is not None for r in schema.returns)
+    ):
         return None
     packet = target.overloadpacket
     for name in packet.overloads():

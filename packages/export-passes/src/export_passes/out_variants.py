@@ -16,6 +16,7 @@ from export_passes.method_graph import (
     new_memory,
 )
 from export_passes.propagate_device import device_of
+from export_passes.specs import require_specs
 
 aten = torch.ops.aten
 
@@ -24,6 +25,10 @@ class OutVariants(MethodPass):
     """The pass around `out_variants`."""
 
     name = "out_variants"
+
+    def requires(self, method: MethodGraph) -> None:
+        """Tensors have specs."""
+        require_specs(method)
 
     def run_on(self, method: MethodGraph) -> None:
         """Rewrite every operator that makes tensors."""
@@ -103,7 +108,7 @@ def _new(result: Node, before: Node, method: MethodGraph) -> Node:
     with method.graph.inserting_before(before):
         memory = method.graph.create_node("call_function", new_memory, (), {}, name=result.name)
     memory.name, result.name = result.name, memory.name
-    memory.meta = {key: result.meta[key] for key in ("val", "spec")}
+    memory.meta = {key: result.meta[key] for key in ("val", "spec")} | _place_of(before)
     result.replace_all_uses_with(memory)
     return memory
 
@@ -111,9 +116,13 @@ def _new(result: Node, before: Node, method: MethodGraph) -> Node:
 def _call(node: Node, target: Any, args: Any, kwargs: Any, method: MethodGraph) -> Node:
     with method.graph.inserting_before(node):
         call = method.graph.create_node("call_function", target, tuple(args), dict(kwargs), name=f"{node.name}_call")
-    call.meta = {key: value for key, value in node.meta.items() if key in ("device", "placement", "origin")}
+    call.meta = _place_of(node)
     _erase(node, method)
     return call
+
+
+def _place_of(node: Node) -> dict[str, Any]:
+    return {key: node.meta[key] for key in ("device", "placement", "origin") if key in node.meta}
 
 
 def _erase(node: Node, method: MethodGraph) -> None:

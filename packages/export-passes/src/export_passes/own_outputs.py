@@ -11,13 +11,17 @@ from export_passes.graph_pass import MethodPass, NodeError
 from export_passes.method_graph import MethodGraph, is_tensor, is_view, spec_of
 from export_passes.operator_traits import nodes_in
 from export_passes.placement import Placement
-from export_passes.specs import contiguous_spec
+from export_passes.specs import contiguous_spec, require_specs
 
 
 class OwnOutputs(MethodPass):
     """The pass around `own_outputs`."""
 
     name = "own_outputs"
+
+    def requires(self, method: MethodGraph) -> None:
+        """Tensors have specs."""
+        require_specs(method)
 
     def run_on(self, method: MethodGraph) -> None:
         """Copy outputs that are not tensors of their own."""

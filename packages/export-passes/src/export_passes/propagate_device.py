@@ -20,6 +20,7 @@ from export_passes.method_graph import (
     tensors_read,
 )
 from export_passes.placement import Placement
+from export_passes.specs import require_specs
 
 Member = Node | str
 """What must share a device: a tensor that owns storage, or a state by its name."""
@@ -29,6 +30,10 @@ class PropagateDevice(GraphPass):
     """The pass around `propagate_device`."""
 
     name = "propagate_device"
+
+    def requires(self, method: MethodGraph) -> None:
+        """Tensors have specs."""
+        require_specs(method)
 
     def run(self, program: ProgramGraph) -> None:
         """Give every tensor its home."""

@@ -23,9 +23,8 @@ class Specs(MethodPass):
 
     def ensures(self, method: MethodGraph) -> None:
         """Every tensor has a spec, and every view names its storage."""
+        require_specs(method)
         for node in method.graph.nodes:
-            if is_tensor(node) and "spec" not in node.meta:
-                raise NodeError(node, "has no spec")
             if is_view(node) and node.target is not view_of:
                 raise NodeError(node, f"{node.target} is a view that was not resolved")
 
@@ -44,6 +43,13 @@ def assign_specs(method: MethodGraph) -> None:
                 node.meta["spec"] = TensorSpec.of(node.meta["val"], method.symbols, base=base)
                 _check_state(node)
     _describe_views(method)
+
+
+def require_specs(method: MethodGraph) -> None:
+    """Raise NodeError where a tensor has no spec."""
+    for node in method.graph.nodes:
+        if is_tensor(node) and "spec" not in node.meta:
+            raise NodeError(node, "has no spec: the pass `specs` comes first")
 
 
 def contiguous_spec(tensor: Node, symbols: SymbolTable) -> TensorSpec:
