@@ -9,11 +9,15 @@ USER = {"role": "user", "content": "hi <b>"}
 @pytest.mark.parametrize(
     ("source", "variables", "expected"),
     [
-        pytest.param("{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}", {}, "user:hi <b>", id="messages"),
+        pytest.param(
+            "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}", {}, "user:hi <b>", id="messages"
+        ),
         pytest.param("{{ tools | tojson }}", {"tools": [{"n": "é<"}]}, '[{"n": "é<"}]', id="tools not escaped"),
         pytest.param("{{ add_generation_prompt }}", {}, "True", id="generation prompt"),
         pytest.param("{{ enable_thinking }}", {"enable_thinking": False}, "False", id="further variables"),
-        pytest.param("{%- for m in [1, 2] %}{% if m == 2 %}{% break %}{% endif %}{{ m }}{% endfor %}", {}, "1", id="break"),
+        pytest.param(
+            "{%- for m in [1, 2] %}{% if m == 2 %}{% break %}{% endif %}{{ m }}{% endfor %}", {}, "1", id="break"
+        ),
     ],
 )
 def test_renders(source: str, variables: dict[str, object], expected: str) -> None:

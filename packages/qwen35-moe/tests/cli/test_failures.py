@@ -70,6 +70,9 @@ def refused(result: tuple[int, str, str], *words: str) -> None:
         pytest.param(
             ["bench", "PROGRAM", "-p", "65", "-n", "4", "--context", "0"], ["65", "64"], id="bench past the context"
         ),
+        pytest.param(
+            ["bench", "PROGRAM", "-p", "", "-n", "2", "--context", "0", "--profile"], ["host"], id="profile on the host"
+        ),
         pytest.param(["perplexity", "CHECKPOINT", "--text", "MISSING"], ["MISSING"], id="perplexity of no text"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,8 @@ import typer
 
 if TYPE_CHECKING:
     from qwen35_moe.benchmark import Measurement
+    from qwen35_moe.engine import Engine
+    from qwen35_moe.profiling import OperatorShare
 
 
 def bench(
@@ -20,6 +23,10 @@ def bench(
     contexts: Annotated[str, typer.Option("--context", help="Tokens before the output.")] = "0,1341",
     repeats: Annotated[int, typer.Option(help="Runs of each row; the median counts.")] = 5,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda:0.")] = "auto",
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Show where a decode step goes, by operator; GPU.")
+    ] = False,
+    profile_plot: Annotated[Path | None, typer.Option(help="Draw the profile as SVG; implies --profile.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to a file, too.")] = None,
 ) -> None:
     """Measure prompt (pp) and output (tg) speed, with random tokens."""
@@ -37,11 +44,17 @@ def bench(
         report = measure(
             engine, prompts=lengths, new_tokens=new_tokens, contexts=depths, repeats=repeats, on_row=_show_row
         )
+        shares = _profile(engine, max(depths, default=0), profile_plot) if profile or profile_plot else ()
     memory = "" if report.peak_nbytes is None else f", peak memory {report.peak_nbytes / 1e9:.2f} GB"
     typer.echo(f"{report.device}, {report.quant}{memory}")
     if json_file is not None:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        document = {"command": _command(prompts, new_tokens, contexts, repeats), "date": now, **report.document()}
+        document = {
+            "command": _command(prompts, new_tokens, contexts, repeats),
+            "date": now,
+            **report.document(),
+            "profile": list(map(asdict, shares)),
+        }
         json_file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
@@ -66,6 +79,19 @@ def _show_row(row: "Measurement") -> None:
     share = "" if row.bandwidth_share is None else f"{100 * row.bandwidth_share:.1f} %"
     rates = f"{row.tokens_per_s:>10.1f}{row.slowest:>10.1f}{row.fastest:>10.1f}"
     typer.echo(f"{row.name:<16}{rates}{first:>13}{moved:>12}{share:>14}")
+
+
+def _profile(engine: "Engine", context: int, picture: Path | None) -> "tuple[OperatorShare, ...]":
+    """Profile decode steps behind the longest context, show and perhaps draw the result."""
+    from qwen35_moe.profile_picture import describe, render_svg
+    from qwen35_moe.profiling import profile_decode
+
+    shares = profile_decode(engine, context=context)
+    for share in shares:
+        typer.echo(f"  {share.operator:<24}{share.calls:>6.0f} calls  {describe(share)}")
+    if picture is not None:
+        picture.write_text(render_svg(shares, f"decode step at context {context}"), encoding="utf-8")
+    return shares
 
 
 def _command(prompts: str, new_tokens: int, contexts: str, repeats: int) -> str:
