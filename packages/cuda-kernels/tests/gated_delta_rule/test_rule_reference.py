@@ -79,3 +79,11 @@ def test_equal_keys_with_full_writing_are_solved_exactly(rule: Callable) -> None
     out, _ = reference.chunk_gated_delta_rule(*inputs)
     # Each token replaces what the key held: the output is the token's own value.
     assert relative_error(out, v * (q * k[:1]).sum(-1, keepdim=True)) < 1e-5
+
+
+def test_ten_thousand_tokens_do_not_drift(rule: Callable) -> None:
+    inputs = rule(10_000, (1, 1), (8, 8))
+    out, final = reference.recurrent_gated_delta_rule(*inputs)
+    expected, expected_final = reference.recurrent_gated_delta_rule(*(x.double() for x in inputs))
+    assert relative_error(out[-100:], expected[-100:]) < 1e-5
+    assert relative_error(final, expected_final) < 1e-5

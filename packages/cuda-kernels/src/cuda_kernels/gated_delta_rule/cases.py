@@ -142,7 +142,7 @@ def _recurrent(*, pdl: bool) -> KernelCase:
 
 
 COMPILE_CASES = (
-    *(_decode(rows, group, pdl=pdl) for rows in (1, 64) for group in (0, 128) for pdl in (True, False)),
+    *(_decode(rows, group, pdl=pdl) for rows in (1, 256) for group in (0, 128) for pdl in (True, False)),
     *(_system(sequences=n, pdl=pdl) for n in (0, 4) for pdl in (True, False)),
     *(_recurrence(target, slotted=slotted) for slotted in (True, False) for target in (80, 90, 120)),
     *(_recurrent(pdl=pdl) for pdl in (True, False)),

@@ -46,6 +46,7 @@ def _check_net(
     sizes = ("S", "Hv", "Dk", "Dv")
     check_tensor(operator, "recurrent_state", state.recurrent, shape=sizes, dtype=torch.float32, device=device)
     slots, heads = state.recurrent.shape[:2]
+    check(slots > 0, operator, "recurrent_state", "at least one slot", "none")
     fits = weights.key_heads > 0 and heads % weights.key_heads == 0
     check(fits, operator, "key_heads", f"a divisor of {heads} value heads", weights.key_heads)
     check_tensor(operator, "conv_weight", weights.conv_weight, shape=("C", "W"), dtype=FLOATS, device=device)
