@@ -67,3 +67,23 @@ def stateful(tmp_path: Path) -> Callable[[str], Path]:
         return folder
 
     return write
+
+
+@pytest.fixture
+def several_devices(tmp_path: Path) -> Path:
+    """Write a method that goes from the host over two devices and back; returns its folder."""
+    method = MethodBuilder("through")
+    x = method.input("x", "float32", (4,))
+    on_0 = method.planned("on_0", "float32", (4,), device="cuda:0")
+    between = method.planned("between", "float32", (4,))
+    on_1 = method.planned("on_1", "float32", (4,), device="cuda:1")
+    out = method.planned("out", "float32", (4,), kind="io")
+    method.call("device_copy::h2d.out", x, out=on_0)
+    method.call("aten::neg.out", on_0, out=on_0)
+    method.call("device_copy::d2h.out", on_0, out=between)
+    method.call("aten::add.out", between, x, out=between)
+    method.call("device_copy::h2d.out", between, out=on_1)
+    method.call("aten::exp.out", on_1, out=on_1)
+    method.call("device_copy::d2h.out", on_1, out=out)
+    write_program(tmp_path / "several", [method.build([out])])
+    return tmp_path / "several"
