@@ -15,7 +15,7 @@ from qwen35_moe.engine import Engine
 from qwen35_moe.exporter import ExportOptions, export_checkpoint
 from qwen35_moe.model import Decoder, Int4, ModelFormat
 from qwen35_moe.random_program import write_random_program
-from qwen35_moe.sampling import SamplingParameters
+from qwen35_moe.sampling import COLUMNS, SamplingParameters
 from qwen35_moe.testing import full_config
 from qwen35_tiny import checkpoint_path
 from transformers import Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig
@@ -56,18 +56,24 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
         yield loaded
 
 
+def eager_tokens(engine: Engine, prompt: list[int], count: int) -> list[int]:
+    """Return greedy tokens of the methods called one by one, without graphs."""
+    slot, position = torch.zeros(1, dtype=torch.int64, device="cuda"), torch.full((1,), len(prompt), device="cuda")
+    columns = [torch.full((1,), getattr(GREEDY, name), dtype=dtype, device="cuda") for name, dtype in COLUMNS]
+    logits, tokens = engine.prefill(prompt), []
+    while True:
+        (token,) = engine.session.execute("sample", (logits, *columns, position, slot))
+        tokens.append(token.clone())
+        if len(tokens) == count:
+            return torch.cat(tokens).tolist()
+        (logits,) = engine.session.execute("decode", (token, position, slot))
+        position += 1
+
+
 def test_graphs_choose_the_tokens_of_eager_calls(engine: Engine) -> None:
     prompt = torch.randint(0, 248000, (200,)).tolist()
     given = list(engine.generate(prompt, GREEDY, max_new_tokens=512, stop_ids=()))
-    logits = engine.prefill(prompt)
-    slot, position = torch.zeros(1, dtype=torch.int64, device="cuda"), torch.full((1,), 200, device="cuda")
-    expected = [int(logits.argmax())]
-    while len(expected) < 512:
-        token = torch.tensor(expected[-1:], device="cuda")
-        (logits,) = engine.session.execute("decode", (token, position, slot))
-        position += 1
-        expected.append(int(logits.argmax()))
-    assert given == expected
+    assert given == eager_tokens(engine, prompt, 512)
 
 
 def test_prompt_and_decoding_give_the_logits_of_one_long_prompt(engine: Engine) -> None:
