@@ -51,30 +51,6 @@ def wait_for_previous(PDL: tl.constexpr):
 
 
 @triton.jit
-def dp4a(a, b, c):
-    """Return c plus the dot product of the four signed bytes of a and of b."""
-    if _PLAIN:
-        for i in tl.static_range(4):
-            c += ((a << (24 - 8 * i)) >> 24) * ((b << (24 - 8 * i)) >> 24)
-        return c
-    return tl.inline_asm_elementwise(
-        "dp4a.s32.s32 $0, $1, $2, $3;", "=r,r,r,r", [a, b, c], dtype=tl.int32, is_pure=True, pack=1
-    )
-
-
-@triton.jit
-def low_nibbles(words):
-    """Return 16 times the even weights of each word, as four signed bytes: (nibble - 8) << 4 in two instructions."""
-    return ((words << 4) ^ _SIGNS) & _HIGH
-
-
-@triton.jit
-def high_nibbles(words):
-    """Return 16 times the odd weights of each word, as four signed bytes."""
-    return (words ^ _SIGNS) & _HIGH
-
-
-@triton.jit
 def split_nibbles(packed):
     """Return (even, odd): 16 times the low and the high weights of packed uint8, int8 tensors of its shape."""
     if _PLAIN:
@@ -99,10 +75,10 @@ def split_nibbles(packed):
 
 @triton.jit
 def dequantize_packed(packed, scale, DTYPE: tl.constexpr):
-    """Return the weights (N, K) of packed (N, K / 2) uint8, times scale (N,), rounded once to DTYPE; order of K kept."""
+    """Return the weights (N, K) of packed (N, K / 2) uint8 in order, times scale (N,), rounded once to DTYPE."""
     N: tl.constexpr = packed.shape[0]
     K: tl.constexpr = packed.shape[1] * 2
-    if DTYPE == tl.bfloat16 and scale.dtype == tl.bfloat16 and not _PLAIN:
+    if not _PLAIN and DTYPE == tl.bfloat16 and scale.dtype == tl.bfloat16:
         even, odd = _dequantize_bfloat16(packed, tl.broadcast_to(scale[:, None], packed.shape))
         return tl.reshape(tl.join(even, odd), (N, K))
     nibbles = tl.reshape(tl.join(packed & 0xF, packed >> 4), (N, K))
@@ -111,7 +87,7 @@ def dequantize_packed(packed, scale, DTYPE: tl.constexpr):
 
 @triton.jit
 def _dequantize_bfloat16(packed, scale):
-    """Return (even, odd) weights times scale. 0x43 above a nibble is the bfloat16 128 + nibble, from which 136 is taken."""
+    """Return (even, odd) weights times scale: 0x43 above a nibble is the bfloat16 128 + nibble, less 136 the weight."""
     return tl.inline_asm_elementwise(
         """
         {
@@ -146,9 +122,41 @@ def _dequantize_bfloat16(packed, scale):
 
 @triton.jit
 def dot_words(words, even, odd):
-    """Return 16 · Σ weight · activation over the eight elements of each word, int32; even and odd broadcast."""
-    zero = tl.zeros_like(words)
-    return dp4a(high_nibbles(words), odd + zero, dp4a(low_nibbles(words), even + zero, zero))
+    """Return 16 · Σ weight · activation over the eight elements of each word, int32; even and odd broadcast to words.
+
+    Five instructions: 16 · (nibble - 8) is a byte's high nibble with its sign flipped, so nothing is subtracted.
+    """
+    even = tl.broadcast_to(even, words.shape)
+    odd = tl.broadcast_to(odd, words.shape)
+    if _PLAIN:
+        low, high = ((words << 4) ^ _SIGNS) & _HIGH, (words ^ _SIGNS) & _HIGH
+        return _dot_bytes(low, even) + _dot_bytes(high, odd)
+    return tl.inline_asm_elementwise(
+        """
+        {
+        .reg .b32 low, high;
+        shl.b32 low, $1, 4;
+        lop3.b32 low, low, 0xF0F0F0F0, 0x80808080, 0x6A;
+        lop3.b32 high, $1, 0xF0F0F0F0, 0x80808080, 0x6A;
+        dp4a.s32.s32 low, low, $2, 0;
+        dp4a.s32.s32 $0, high, $3, low;
+        }
+        """,
+        "=r,r,r,r",
+        [words, even, odd],
+        dtype=tl.int32,
+        is_pure=True,
+        pack=1,
+    )
+
+
+@triton.jit
+def _dot_bytes(a, b):
+    """Return the dot product of the four signed bytes of a and of b, as dp4a does."""
+    total = tl.zeros_like(a)
+    for i in tl.static_range(4):
+        total += ((a << (24 - 8 * i)) >> 24) * ((b << (24 - 8 * i)) >> 24)
+    return total
 
 
 @triton.jit
