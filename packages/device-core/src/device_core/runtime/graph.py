@@ -43,9 +43,10 @@ class CapturedFunction[T]:
         self._graph.replay()
 
     def close(self) -> None:
-        """Free the graph; a second call does nothing."""
+        """Free the graph, once the device has done its work; a second call does nothing."""
         graph, self._graph = self._graph, None
         if graph is not None:
+            torch.cuda.synchronize()
             graph.reset()
 
 
