@@ -55,6 +55,17 @@ def test_loading_again_and_again_leaves_memory_flat(stateful: Folder) -> None:
     assert torch.cuda.memory_allocated() == before
 
 
+def test_ten_thousand_executions_leave_memory_flat(stateful: Folder) -> None:
+    with Module.load(stateful("cuda:0")) as module:
+        x = torch.ones(4, device="cuda")
+        module.execute("step", [x])
+        before = torch.cuda.memory_allocated()
+        for _ in range(10_000):
+            module.execute("step", [x])
+        torch.cuda.synchronize()
+        assert torch.cuda.memory_allocated() == before
+
+
 def test_capture_leaves_state_alone_and_replays_like_eager(stateful: Folder) -> None:
     with Module.load(stateful("cuda:0")) as module:
         eager, live = module.new_session(), module.new_session()
