@@ -104,7 +104,7 @@ class Engine:
         if info.device.is_host and not target.is_host:
             raise EngineError(f"{folder}: exported for {info.device}, cannot run on {target}; export for {target}")
         if not target.is_host:
-            _check_gpu(target)
+            check_gpu(target)
         if target.type == info.device.type:
             plan = plan_memory(program, info.device, nbytes_free=nbytes_free(target))
             if on_plan is not None:
@@ -209,7 +209,7 @@ class Engine:
             raise PromptError(f"slot: expected 0 to {info.slots - 1}, got {slot}")
 
 
-def _check_gpu(device: Device) -> None:
+def check_gpu(device: Device) -> None:
     """Raise EngineError where the machine has no such GPU, or one that the kernels are not written for."""
     count = torch.cuda.device_count()
     if device.index >= count:

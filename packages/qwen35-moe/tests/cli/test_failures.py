@@ -48,6 +48,7 @@ def refused(result: tuple[int, str, str], *words: str) -> None:
         pytest.param(
             ["run", "PROGRAM", "--prompt", "x", "--device", "cuda:0"], ["cuda:0"], id="program of another device"
         ),
+        pytest.param(["run", "CHECKPOINT", "--prompt", "x", "--device", "cuda:99"], ["cuda:99"], id="no such GPU"),
         pytest.param(["run", "--unknown"], ["--unknown"], id="unknown option"),
         pytest.param(["wrong"], ["wrong"], id="unknown command"),
         pytest.param(["export", "MISSING", "--output", "OUT"], ["MISSING"], id="export missing folder"),

@@ -32,13 +32,13 @@ def bench(
     """Measure prompt (pp) and output (tg) speed, with random tokens."""
     lengths, depths = read_lengths("--prompts", prompts), read_lengths("--context", contexts)
     from qwen35_moe.benchmark import measure
-    from qwen35_moe.cli.model import describe_memory, program_folder
+    from qwen35_moe.cli.model import program_folder
+    from qwen35_moe.cli.run import tell_plan
     from qwen35_moe.engine import Engine
 
     folder = program_folder(model, device)
-    typer.echo(describe_memory(folder, device), err=True)
     begin = time.perf_counter()
-    with Engine.load(folder, device=device) as engine:
+    with Engine.load(folder, device=device, on_plan=tell_plan) as engine:
         typer.echo(f"loaded in {time.perf_counter() - begin:.2f} s", err=True)
         typer.echo(HEADER)
         report = measure(

@@ -47,11 +47,20 @@ def is_program(folder: Path) -> bool:
 
 
 def program_folder(model: Path | None, device: str) -> Path:
-    """Return the program folder to run on a device; a checkpoint is exported into the cache first."""
+    """Return the program folder to run on a device; a checkpoint is exported into the cache first.
+
+    Raises EngineError, before that, where there is no such GPU.
+    """
     folder = model_folder(model)
     if is_program(folder):
         return folder
+    from device_core import Device
+
     from qwen35_moe.cache import cached_program
+    from qwen35_moe.engine import check_gpu
+
+    if not (target := Device.parse(resolve_device(device))).is_host:
+        check_gpu(target)
 
     with export_progress(f"exporting {folder}") as (report, wait):
         return cached_program(folder, default_options(folder, device), on_progress=report, on_wait=wait)
@@ -77,18 +86,6 @@ def default_options(folder: Path, device: str) -> "ExportOptions":
     target = resolve_device(device)
     context = min(ExportOptions().max_context, read_config(folder).max_position_embeddings)
     return ExportOptions(quant="none" if target == "cpu" else "int4", max_context=context, device=target)
-
-
-def describe_memory(folder: Path, device: str) -> str:
-    """Return what a program will occupy on its device, in one line; nothing is loaded for it."""
-    from device_core import Device, read_program
-
-    from qwen35_moe.engine import ProgramInfo
-    from qwen35_moe.memory import nbytes_free, plan_memory
-
-    program = read_program(folder)
-    target = ProgramInfo.of(program, folder).device if device == "auto" else Device.parse(device)
-    return str(plan_memory(program, target, nbytes_free=nbytes_free(target)))
 
 
 @contextmanager

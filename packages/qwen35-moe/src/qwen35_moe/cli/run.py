@@ -43,13 +43,11 @@ def run(
         "presence_penalty": presence_penalty, "frequency_penalty": frequency_penalty,
         "repetition_penalty": repetition_penalty, "seed": seed,
     }  # fmt: skip
-    from qwen35_moe.cli.model import describe_memory, model_folder, program_folder
+    from qwen35_moe.cli.model import model_folder, program_folder
 
     sampling = sampling_of(model_folder(model), given)
     folder = program_folder(model, device)
-    if stats:
-        typer.echo(describe_memory(folder, device), err=True)
-    completion = _complete(folder, text, sampling, max_new_tokens, device, quiet=as_json)
+    completion = _complete(folder, text, sampling, max_new_tokens, device, quiet=as_json, plan=stats)
     if as_json:
         typer.echo(json.dumps(completion.document(), ensure_ascii=False, indent=2))
     if stats:
@@ -85,8 +83,20 @@ def sampling_of(folder: Path, given: dict[str, Any]) -> "SamplingParameters":
     return dataclasses.replace(SamplingParameters.from_generation_config(document), **chosen)
 
 
+def tell_plan(plan: object) -> None:
+    """Show a memory plan on stderr."""
+    typer.echo(str(plan), err=True)
+
+
 def _complete(
-    folder: Path, text: str, sampling: "SamplingParameters", max_new_tokens: int, device: str, *, quiet: bool
+    folder: Path,
+    text: str,
+    sampling: "SamplingParameters",
+    max_new_tokens: int,
+    device: str,
+    *,
+    quiet: bool,
+    plan: bool,
 ) -> "Completion":
     """Load, stream to stdout unless ``quiet``, and return the whole."""
     from qwen35_moe.engine import Engine
@@ -95,7 +105,7 @@ def _complete(
 
     begin = time.perf_counter()
     tokenizer = Tokenizer.from_folder(folder)
-    with Engine.load(folder, device=device) as engine:
+    with Engine.load(folder, device=device, on_plan=tell_plan if plan else None) as engine:
         completion = Completion(prompt_ids=tokenizer.encode(text), load_s=time.perf_counter() - begin)
         for piece in stream_text(engine, tokenizer, completion, sampling, max_new_tokens=max_new_tokens):
             if not quiet:
