@@ -32,21 +32,24 @@ def has_dependent_launch(device: torch.device) -> bool:
     return not INTERPRETED and device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
-@functools.cache
-def multiprocessors(device: torch.device) -> int:
-    """Return the number of multiprocessors of `device`; 2 in the interpreter, so that loops over tiles are tested."""
-    return 2 if device.type == "cpu" else torch.cuda.get_device_properties(device).multi_processor_count
-
-
 @triton.jit
 def wait_for_previous(PDL: tl.constexpr):
     """Wait until the previous kernel's writes are visible, then let the next kernel start.
 
     In this order, what was written two kernels back is visible even before the wait: the previous kernel passed
-    its own wait before this one could start.
+    its own wait before this one could start. After a kernel that calls `start_next` it is three.
     """
     if PDL:
         gdc_wait()
+        gdc_launch_dependents()
+
+
+@triton.jit
+def start_next(PDL: tl.constexpr):
+    """Let the next kernel start although this one has not waited: for kernels that spend their time loading weights,
+    so that the next one's are on their way too. Never in two kernels in a row that read more than constants early.
+    """
+    if PDL:
         gdc_launch_dependents()
 
 
@@ -78,7 +81,7 @@ def dequantize_packed(packed, scale, DTYPE: tl.constexpr):
     """Return the weights (N, K) of packed (N, K / 2) uint8 in order, times scale (N,), rounded once to DTYPE."""
     N: tl.constexpr = packed.shape[0]
     K: tl.constexpr = packed.shape[1] * 2
-    if not _PLAIN and DTYPE == tl.bfloat16 and scale.dtype == tl.bfloat16:
+    if not _PLAIN and scale.dtype == DTYPE and scale.dtype == tl.bfloat16:
         even, odd = _dequantize_bfloat16(packed, tl.broadcast_to(scale[:, None], packed.shape))
         return tl.reshape(tl.join(even, odd), (N, K))
     nibbles = tl.reshape(tl.join(packed & 0xF, packed >> 4), (N, K))

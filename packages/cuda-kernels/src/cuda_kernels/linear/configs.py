@@ -5,12 +5,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strip:
-    """Configuration of a matrix-vector kernel: weight rows at a time, warps, buffers, programs a multiprocessor."""
+    """Configuration of a matrix-vector kernel: weight rows a program, words of K held at once, warps."""
 
     block_n: int
+    block_words: int
     num_warps: int
-    stages: int
-    programs: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,16 +22,16 @@ class Tile:
     num_stages: int
 
 
-MATVEC_WORDS = 1024  # longest K of the vector kernel, in words of eight weights: its rows stay in registers
 MATVEC_INT8_ROWS = 4  # up to this many rows the vector kernel reads int8 rows
 MATVEC_ROWS = 1  # and floating-point rows
 
 
 def matvec_strip(rows: int, words: int) -> Strip:
     """Return the strip of `rows` rows with `words` words of K."""
-    if words > 256:
-        return Strip(block_n=4, num_warps=2, stages=3, programs=8)
-    return Strip(block_n=8, num_warps=2, stages=4, programs=4)
+    block_words = min(512, 1 << (words - 1).bit_length())
+    if block_words > 256:
+        return Strip(block_n=16 if rows == 1 else 8, block_words=block_words, num_warps=8 if rows == 1 else 4)
+    return Strip(block_n=8, block_words=block_words, num_warps=1 if rows == 1 else 2)
 
 
 def matmul_tile(tokens: int, outputs: int) -> Tile:

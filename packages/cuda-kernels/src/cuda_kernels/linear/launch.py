@@ -8,7 +8,7 @@ from cuda_kernels.linear.dequantize import dequantize_rows_kernel, dequantize_we
 from cuda_kernels.linear.matmul import matmul_int8_kernel, matmul_kernel
 from cuda_kernels.linear.matvec import matvec_int8_kernel, matvec_kernel
 from cuda_kernels.norm.launch import rms_norm_int8
-from cuda_kernels.primitives import INTERPRETED, has_dependent_launch, multiprocessors
+from cuda_kernels.primitives import INTERPRETED, has_dependent_launch
 
 # What int8 rows are written out as for a floating-point product; the interpreter computes no bfloat16.
 ROW_DTYPE = torch.float32 if INTERPRETED else torch.bfloat16
@@ -58,7 +58,7 @@ def int4_linear_int8(
     group = columns // scale.shape[1]
     if out.numel() == 0:
         return
-    if tokens <= configs.MATVEC_INT8_ROWS and columns <= 8 * configs.MATVEC_WORDS:
+    if tokens <= configs.MATVEC_INT8_ROWS:
         matvec_int8(values, scale, weight, scales, residual, out)
     elif group >= 64 and not configs.prefers_library(tokens, outputs, int8=True):
         matmul_int8(values, scale, weight, scales, residual, out)
@@ -80,8 +80,7 @@ def matvec_int8(
     words, groups = weight.shape[1] // 4, scales.shape[1]
     strip = strip or configs.matvec_strip(rows, words)
     pdl = has_dependent_launch(weight.device)
-    programs = min(triton.cdiv(outputs, strip.block_n), strip.programs * multiprocessors(weight.device))
-    matvec_int8_kernel[(programs,)](
+    matvec_int8_kernel[(triton.cdiv(outputs, strip.block_n),)](
         p_values=values.view(torch.int32),
         p_scale=scale,
         p_weight=weight.view(torch.int32),
@@ -94,8 +93,7 @@ def matvec_int8(
         GROUP=words // groups,
         ROWS=triton.next_power_of_2(rows),
         BLOCK_N=strip.block_n,
-        BLOCK_W=triton.next_power_of_2(words),
-        STAGES=strip.stages,
+        BLOCK_W=strip.block_words,
         PDL=pdl,
         num_warps=strip.num_warps,
         launch_pdl=pdl,

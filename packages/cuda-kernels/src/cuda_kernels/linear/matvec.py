@@ -1,6 +1,8 @@
 """Matrix-vector products with int4 weights, for one row or a few: bound by the bytes of the weights.
 
 T rows of activations, N outputs, K inputs; a word is eight weights (see primitives.py), W = K / 8 words a row.
+A program takes BLOCK_N outputs. It loads the first BLOCK_W words of each, which depend on nothing, lets the next kernel
+start to do the same, and only then waits for the previous one: the memory never idles between two kernels.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
@@ -8,7 +10,7 @@ T rows of activations, N outputs, K inputs; a word is eight weights (see primiti
 import triton
 import triton.language as tl
 
-from cuda_kernels.primitives import dot_groups, wait_for_previous
+from cuda_kernels.primitives import dot_groups, start_next, wait_for_previous
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -26,54 +28,19 @@ def matvec_int8_kernel(
     ROWS: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_W: tl.constexpr,
-    STAGES: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Multiply `rows` ≤ ROWS int8 rows with BLOCK_N weight rows at a time.
-
-    GROUP is in words; BLOCK_W is W, rounded up to a power of two; p_residual may be None.
-
-    Weights stream through STAGES buffers of shared memory. The loads of the first ones are issued before the loop, so
-    before the wait, which is in the first iteration: weights depend on nothing. With few programs a multiprocessor,
-    the next kernel finds room to do the same while this one ends, and the memory never idles.
-    """
-    o_word = tl.arange(0, BLOCK_W)
-    o_group = tl.arange(0, BLOCK_W // GROUP)
-    o_t = tl.arange(0, ROWS)
-    m_word = o_word < W
-    m_group = o_group < W // GROUP
-    first = tl.program_id(0) * BLOCK_N
-    for n in tl.range(first, N, tl.num_programs(0) * BLOCK_N, num_stages=STAGES):
-        o_n = n + tl.arange(0, BLOCK_N)
-        r_n = tl.minimum(o_n, N - 1).to(tl.int64)[:, None]
-        words = tl.load(p_weight + r_n * W + o_word[None, :], mask=m_word[None, :], other=0)
-        scales = tl.load(p_scales + r_n * (W // GROUP) + o_group[None, :], mask=m_group[None, :], other=0.0)
-        if n == first:
-            wait_for_previous(PDL)
-        # Always true, and unknown to the pipeliner: loads in a branch are not moved ahead of the wait.
-        if n < N:
-            acc = tl.zeros((ROWS, BLOCK_N), tl.float32)
-            for t in tl.static_range(ROWS):
-                p_row = p_values + t * (2 * W) + o_word
-                even = tl.load(p_row, mask=m_word & (t < rows), other=0)
-                odd = tl.load(p_row + W, mask=m_word & (t < rows), other=0)
-                scale = tl.load(p_scale + t * (W // GROUP) + o_group, mask=m_group & (t < rows), other=0.0)
-                groups = dot_groups(words, even[None, :], odd[None, :], GROUP)
-                y = tl.sum(groups * (scales.to(tl.float32) * scale[None, :]), 1)
-                acc += tl.where((o_t == t)[:, None], y[None, :], 0.0)
-            store_rows(acc, p_residual, p_out, o_n, rows, N)
-
-
-@triton.jit
-def load_weights(p_weight, p_scales, o_n, m_n, first_word, W: tl.constexpr, BLOCK_W: tl.constexpr, GROUP: tl.constexpr):
-    """Return words (BLOCK_N, BLOCK_W) from first_word on, and the scale of each group as float32; 0 outside."""
-    o_word = first_word + tl.arange(0, BLOCK_W)
-    o_group = first_word // GROUP + tl.arange(0, BLOCK_W // GROUP)
-    row = o_n.to(tl.int64)[:, None]
-    words = tl.load(p_weight + row * W + o_word[None, :], mask=m_n[:, None] & (o_word < W)[None, :], other=0)
-    m_group = o_group < W // GROUP
-    scales = tl.load(p_scales + row * (W // GROUP) + o_group[None, :], mask=m_n[:, None] & m_group[None, :], other=0.0)
-    return words, scales.to(tl.float32)
+    """Multiply `rows` ≤ ROWS int8 rows with BLOCK_N weight rows; GROUP is in words, p_residual may be None."""
+    o_n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    words, scales = _load_weights(p_weight, p_scales, o_n, N, 0, W, BLOCK_W, GROUP)
+    acc = tl.zeros((ROWS, BLOCK_N), tl.float32)
+    start_next(PDL)
+    wait_for_previous(PDL)
+    acc = _multiply_int8(acc, words, scales, p_values, p_scale, 0, rows, ROWS, W, GROUP)
+    for first_word in range(BLOCK_W, W, BLOCK_W):
+        words, scales = _load_weights(p_weight, p_scales, o_n, N, first_word, W, BLOCK_W, GROUP)
+        acc = _multiply_int8(acc, words, scales, p_values, p_scale, first_word, rows, ROWS, W, GROUP)
+    _store_rows(acc, p_residual, p_out, o_n, rows, N)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -92,21 +59,63 @@ def matvec_kernel(
     BLOCK_W: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Multiply `rows` ≤ ROWS floating-point rows with BLOCK_N weight rows; any W, BLOCK_W words of it at a time."""
+    """Multiply `rows` ≤ ROWS floating-point rows with BLOCK_N weight rows; as matvec_int8_kernel otherwise."""
     o_n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    m_n = o_n < N
-    words, scales = load_weights(p_weight, p_scales, o_n, m_n, 0, W, BLOCK_W, GROUP)
+    words, scales = _load_weights(p_weight, p_scales, o_n, N, 0, W, BLOCK_W, GROUP)
     acc = tl.zeros((ROWS, BLOCK_N), tl.float32)
+    start_next(PDL)
     wait_for_previous(PDL)
-    acc = multiply_float_rows(acc, words, scales, p_x, 0, rows, ROWS, W, GROUP)
+    acc = _multiply_float(acc, words, scales, p_x, 0, rows, ROWS, W, GROUP)
     for first_word in range(BLOCK_W, W, BLOCK_W):
-        words, scales = load_weights(p_weight, p_scales, o_n, m_n, first_word, W, BLOCK_W, GROUP)
-        acc = multiply_float_rows(acc, words, scales, p_x, first_word, rows, ROWS, W, GROUP)
-    store_rows(acc, p_residual, p_out, o_n, rows, N)
+        words, scales = _load_weights(p_weight, p_scales, o_n, N, first_word, W, BLOCK_W, GROUP)
+        acc = _multiply_float(acc, words, scales, p_x, first_word, rows, ROWS, W, GROUP)
+    _store_rows(acc, p_residual, p_out, o_n, rows, N)
 
 
 @triton.jit
-def multiply_float_rows(
+def _load_weights(p_weight, p_scales, o_n, N, first_word, W: tl.constexpr, BLOCK_W: tl.constexpr, GROUP: tl.constexpr):
+    """Return words (BLOCK_N, BLOCK_W) from first_word on, and the scale of each group as float32; 0 past the row."""
+    o_word = first_word + tl.arange(0, BLOCK_W)
+    o_group = first_word // GROUP + tl.arange(0, BLOCK_W // GROUP)
+    row = tl.minimum(o_n, N - 1).to(tl.int64)[:, None]
+    words = tl.load(p_weight + row * W + o_word[None, :], mask=(o_word < W)[None, :], other=0)
+    m_group = (o_group < W // GROUP)[None, :]
+    scales = tl.load(p_scales + row * (W // GROUP) + o_group[None, :], mask=m_group, other=0.0)
+    return words, scales.to(tl.float32)
+
+
+@triton.jit
+def _multiply_int8(
+    acc,
+    words,
+    scales,
+    p_values,
+    p_scale,
+    first_word,
+    rows,
+    ROWS: tl.constexpr,
+    W: tl.constexpr,
+    GROUP: tl.constexpr,
+):
+    """Add the products of words with each of `rows` int8 rows to acc (ROWS, BLOCK_N)."""
+    BLOCK_W: tl.constexpr = words.shape[1]
+    o_word = first_word + tl.arange(0, BLOCK_W)
+    o_group = first_word // GROUP + tl.arange(0, BLOCK_W // GROUP)
+    o_t = tl.arange(0, ROWS)
+    for t in tl.static_range(ROWS):
+        m_t = t < rows
+        p_row = p_values + t * (2 * W) + o_word
+        even = tl.load(p_row, mask=(o_word < W) & m_t, other=0)
+        odd = tl.load(p_row + W, mask=(o_word < W) & m_t, other=0)
+        scale = tl.load(p_scale + t * (W // GROUP) + o_group, mask=(o_group < W // GROUP) & m_t, other=0.0)
+        groups = dot_groups(words, even[None, :], odd[None, :], GROUP)
+        y = tl.sum(groups * (scales * scale[None, :]), 1)
+        acc += tl.where((o_t == t)[:, None], y[None, :], 0.0)
+    return acc
+
+
+@triton.jit
+def _multiply_float(
     acc, words, scales, p_x, first_word, rows, ROWS: tl.constexpr, W: tl.constexpr, GROUP: tl.constexpr
 ):
     """Add the products of words with each of `rows` floating-point rows to acc (ROWS, BLOCK_N)."""
@@ -128,7 +137,7 @@ def multiply_float_rows(
 
 
 @triton.jit
-def store_rows(acc, p_residual, p_out, o_n, rows, N):
+def _store_rows(acc, p_residual, p_out, o_n, rows, N):
     """Store acc (ROWS, BLOCK_N), plus the residual where there is one, to rows of out (rows, N)."""
     o_t = tl.arange(0, acc.shape[0]).to(tl.int64)
     offsets = o_t[:, None] * N + o_n[None, :]
