@@ -24,10 +24,12 @@ def _sum_units(products, UNIT: tl.constexpr):
 
 @triton.jit
 def _dot_floats(words, p_x, m_x):
-    """Return Σ weight · activation over the eight elements of each word, float32; p_x, m_x (1, W) or like words."""
+    """Return Σ weight · activation over the eight elements of each word (N, W), float32; p_x and m_x (W,) or (N, W)."""
     products = tl.zeros(words.shape, tl.float32)
     for j in tl.static_range(8):
         x = tl.load(p_x + j, mask=m_x, other=0.0).to(tl.float32)
+        if len(x.shape) == 1:
+            x = x[None, :]
         products += (((words >> (4 * j)) & 0xF) - 8).to(tl.float32) * x
     return products
 
@@ -84,9 +86,9 @@ def gate_up(
         gate = tl.sum(_sum_units(dot_words(gate_words, even, odd), UNIT) * (gate_scale * x_scale), 1)
         up = tl.sum(_sum_units(dot_words(up_words, even, odd), UNIT) * (up_scale * x_scale), 1)
     else:
-        p_row = p_x + token * HIDDEN + o_word * 8
-        gate = tl.sum(_sum_units(_dot_floats(gate_words, p_row, m_word), UNIT) * gate_scale, 1)
-        up = tl.sum(_sum_units(_dot_floats(up_words, p_row, m_word), UNIT) * up_scale, 1)
+        p_row = p_x + token * HIDDEN + v_word * 8
+        gate = tl.sum(_sum_units(_dot_floats(gate_words, p_row, v_word < WORDS), UNIT) * gate_scale, 1)
+        up = tl.sum(_sum_units(_dot_floats(up_words, p_row, v_word < WORDS), UNIT) * up_scale, 1)
     h = gate * tl.sigmoid(gate) * up
 
     row = pair.to(tl.int64)
