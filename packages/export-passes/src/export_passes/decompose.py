@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
@@ -31,8 +32,6 @@ aten = torch.ops.aten
 
 # The same tensor under another name.
 _SAME = {aten.alias.default, aten.detach.default, aten.detach_.default, aten.lift_fresh.default, aten.lift.default}
-# Asking a tensor what it is; the answer is known when the graph is built.
-_QUERIES = ("prim", "prims_query")
 
 
 class Decompose(MethodPass):
@@ -58,10 +57,11 @@ def decompose(method: MethodGraph) -> Graph:
     they wrote, each result of an operator with several has its own item node, burnt-in devices are gone, and nothing
     is left that no output, state or input depends on.
     """
-    recorder = _Recorder(_fake_mode(method))
+    fake_mode = _fake_mode(method)
+    recorder = _Recorder(fake_mode, symbolic=bool(method.ranges))
     values: dict[Node, Any] = {}
     for node in method.graph.nodes:
-        with failures_at(node):
+        with failures_at(node), _no_assumptions(fake_mode):
             if node.op == "output":
                 recorder.graph.output(recorder.as_nodes(map_arg(node.args[0], values.__getitem__)))
             else:
@@ -104,10 +104,11 @@ def _rebuild(node: Node, values: dict[Node, Any], recorder: "_Recorder") -> Any:
 class _Recorder(TorchDispatchMode):
     """Appends to a graph every operator that runs under it, by the tensors it is given."""
 
-    def __init__(self, fake_mode: FakeTensorMode) -> None:
+    def __init__(self, fake_mode: FakeTensorMode, *, symbolic: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph = Graph()
         self._fake_mode = fake_mode
+        self._symbolic = symbolic
         self._nodes: dict[int, Node] = {}
         self._origin: Node | None = None
 
@@ -135,6 +136,9 @@ class _Recorder(TorchDispatchMode):
         before = self._last()
         with ExitStack() as stack:
             stack.enter_context(_without_mkldnn())
+            if self._symbolic:
+                # Composite operators in C++ ask for sizes as numbers; their forms in Python leave them symbols.
+                stack.enter_context(enable_python_dispatcher())
             if isinstance(mode := origin.meta.get("autocast"), Autocast):
                 stack.enter_context(mode.active())
             for context in (torch.no_grad(), self._fake_mode, self):
@@ -156,10 +160,10 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func.namespace in _QUERIES:
-            return func(*args, **kwargs)
         if func is aten._local_scalar_dense.default:
             raise UnsupportedError("reads a number out of a tensor; what a program does must not depend on data")
+        if traits_of(func).is_query:
+            return func(*args, **kwargs)
         decomposition = decomposition_of(func)
         if decomposition is not None:
             with self:
@@ -172,8 +176,6 @@ class _Recorder(TorchDispatchMode):
 
     def _record(self, func: torch._ops.OpOverload, args: Any, kwargs: Any, result: Any) -> None:
         tensors = [r for r in (result if isinstance(result, list | tuple) else [result]) if isinstance(r, torch.Tensor)]
-        if not tensors and not traits_of(func).mutated:
-            return
         node = self._append(func, self.as_nodes(args), self.as_nodes(kwargs))
         if traits_of(func).mutated and all(id(t) in self._nodes for t in tensors):
             # The results are the arguments that were written.
@@ -215,6 +217,25 @@ class _Recorder(TorchDispatchMode):
 
     def _last(self) -> Node | None:
         return next(iter(reversed(self.graph.nodes)), None)
+
+
+@contextmanager
+def _no_assumptions(fake_mode: FakeTensorMode) -> Iterator[None]:
+    """Raise UnsupportedError where a symbolic size was taken to be what it was at export."""
+    shapes = fake_mode.shape_env
+    if shapes is None:
+        yield
+        return
+    frozen, known = shapes.frozen, len(shapes.guards)
+    shapes.frozen = False
+    try:
+        yield
+    finally:
+        shapes.frozen = frozen
+        assumed = [str(guard.expr) for guard in shapes.guards[known:]]
+        del shapes.guards[known:]
+    if assumed:
+        raise UnsupportedError(f"can only be taken apart for sizes of which {', '.join(assumed)} holds")
 
 
 @contextmanager

@@ -25,11 +25,13 @@ class OperatorTraits:
     """Arguments by (position, name).
 
     view_of: the argument whose storage the results share, where nothing is written.
-    mutated: the arguments that are written.
+    mutated: the arguments that are written. is_query: whether it only tells something about its arguments, such as a
+    size, which is known when a graph is built.
     """
 
     view_of: tuple[int, str] | None
     mutated: tuple[tuple[int, str], ...]
+    is_query: bool
 
 
 @functools.cache
@@ -41,7 +43,8 @@ def traits_of(operator: torch._ops.OpOverload) -> OperatorTraits:
     view_of = next((i for i, _, alias in arguments if alias is not None and not alias.is_write), None)
     if view_of is None or not any(alias is not None and not alias.is_write for alias in returns):
         view_of = _UNDECLARED_VIEWS.get(operator)
-    return OperatorTraits(None if view_of is None else (view_of, arguments[view_of][1]), mutated)
+    tells = not mutated and not any("Tensor" in str(r.type) for r in operator._schema.returns)
+    return OperatorTraits(None if view_of is None else (view_of, arguments[view_of][1]), mutated, tells)
 
 
 def is_check(target: object) -> bool:

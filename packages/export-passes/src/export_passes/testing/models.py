@@ -63,6 +63,51 @@ class Cache(nn.Module):
         return self.count.clone()
 
 
+class Decoder(nn.Module):
+    """A decoder of plain operators over a key and value cache: what a planner has to cope with at full depth."""
+
+    def __init__(
+        self, *, layers: int, width: int = 64, heads: int = 4, context: int = 64, vocabulary: int = 97
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.embed = nn.Embedding(vocabulary, width)
+        self.layers = nn.ModuleList([_DecoderLayer(width, heads, context) for _ in range(layers)])
+        self.head = nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Return the logits of the last of `tokens`, which are at `positions`."""
+        h = self.embed(tokens)
+        for layer in self.layers:
+            h = layer(h, positions)
+        return self.head(functional.rms_norm(h[-1:], h.shape[-1:]))
+
+
+class _DecoderLayer(nn.Module):
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def __init__(self, width: int, heads: int, context: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.up, self.down = nn.Linear(width, 8 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+        for name in ("keys", "values"):
+            self.register_buffer(name, torch.zeros(heads, context, width // heads))
+
+    def forward(self, h: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        x = functional.rms_norm(h, h.shape[-1:])
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(1, 2, 0, 3).unbind(0)
+        self.keys.index_copy_(1, positions, k)
+        self.values.index_copy_(1, positions, v)
+        seen = torch.arange(self.keys.shape[1], device=h.device) <= positions[:, None]
+        scores = (q @ self.keys.mT) * q.shape[-1] ** -0.5
+        mixed = scores.masked_fill(~seen, float("-inf")).softmax(-1) @ self.values
+        h = h + self.out(mixed.transpose(0, 1).flatten(1))
+        gate, up = self.up(functional.rms_norm(h, h.shape[-1:])).chunk(2, -1)
+        return h + self.down(functional.silu(gate) * up)
+
+
 class MethodOf(nn.Module):
     """One method of a module as a module of its own, with names as in the original."""
 
