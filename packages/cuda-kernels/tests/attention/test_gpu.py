@@ -64,10 +64,16 @@ def test_prefill(problem: Make, tokens: int, start: int) -> None:
     assert case.cache.keys[1, :, start + tokens :].isnan().all()
 
 
-@pytest.mark.parametrize("shape", [((32, 2), 256), ((4, 4), 128), ((6, 2), 64)], ids=["Q32-D256", "Q4-D128", "Q6-D64"])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=["bf16", "f16", "f32"])
-def test_shapes_and_types(problem: Make, shape: tuple[tuple[int, int], int], dtype: torch.dtype) -> None:
-    heads, size = shape
+SHAPES = {
+    "Q32-G2-D256-bf16": ((32, 2), 256, torch.bfloat16),
+    "Q4-G4-D128-f16": ((4, 4), 128, torch.float16),
+    "Q6-G2-D64-bf16": ((6, 2), 64, torch.bfloat16),
+    "Q6-G2-D64-f32": ((6, 2), 64, torch.float32),
+}
+
+
+@pytest.mark.parametrize(("heads", "size", "dtype"), SHAPES.values(), ids=SHAPES.keys())
+def test_shapes_and_types(problem: Make, heads: tuple[int, int], size: int, dtype: torch.dtype) -> None:
     case = problem(100, heads=heads, size=size, rotary=size // 4, context=128, dtype=dtype)
     expected = prefill_expected(case, 0, 0)
     out = attention_prefill(case.qkv, case.heads, case.cache, start=ints(0), slot=ints(0))

@@ -31,7 +31,7 @@ def decode_config(sizes: Sizes) -> DecodeConfig:
     return DecodeConfig(
         splits=min(wanted, useful),
         block_keys=block_keys,
-        block_heads=max(16, triton.next_power_of_2(sizes.query_heads // sizes.kv_heads)),
+        block_heads=max(8, triton.next_power_of_2(sizes.query_heads // sizes.kv_heads)),
         warps=4,
         stages=3,
         columns=min(64, sizes.head_size),

@@ -27,7 +27,7 @@ def _place(p_start, p_slot, tokens, slots, context):
     return start.to(tl.int32), slot, valid
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def attention_prepare_kernel(
     p_qkv,
     p_q_norm,
@@ -113,7 +113,7 @@ def _store_gated(acc, p_gate, p_result, m_m, PARTS: tl.constexpr):
         _store_gated(right, p_gate + HALF, p_result + HALF, m_m, PARTS // 2)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def attention_prefill_kernel(
     t_q,
     t_k,

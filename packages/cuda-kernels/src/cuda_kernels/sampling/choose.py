@@ -85,7 +85,8 @@ def _weight_above(x, p_value, weigh_from, top, temperature, listed, WEIGHTED: tl
         weight = tl.where(other >= weigh_from, 1.0, 0.0)
         if WEIGHTED:
             weight *= tl.exp((other - top) / temperature)
-        total += tl.sum(tl.where(other[None, :] > x[:, None], weight[None, :], 0.0), 1)
+        # x lies along the last axis, so that a thread adds up what concerns its own.
+        total += tl.sum(tl.where(other[:, None] > x[None, :], weight[:, None], 0.0), 0)
     return total
 
 
@@ -161,22 +162,23 @@ def sample_choose_kernel(
     """Choose the token of a row from what the scan left; program (row). BLOCKS: blocks, up to a power of two."""
     wait_for_previous(PDL)
     row = tl.program_id(0).to(tl.int64)
-    slot, valid = load_slot(p_slots, row, slots)
-    if valid == 0:
-        tl.store(p_out + row, 0)
-        return
-    o_block = tl.arange(0, BLOCKS)
+    PEAKS: tl.constexpr = BLOCK // GROUP
+    o_block, o_peak = tl.arange(0, BLOCKS), tl.arange(0, BLOCKS * PEAKS)
     m_block = o_block < blocks
-    best = tl.max(tl.load(p_best + row * blocks + o_block, mask=m_block, other=NOTHING), 0)
+    # All at once, although not every row needs all: one after the other, they would cost a latency each.
+    slot, valid = load_slot(p_slots, row, slots)
+    bests = tl.load(p_best + row * blocks + o_block, mask=m_block, other=NOTHING)
+    tops = tl.load(p_top + row * blocks + o_block, mask=m_block, other=float("-inf"))
+    masses = tl.load(p_mass + row * blocks + o_block, mask=m_block, other=0.0)
+    peaks = tl.load(p_peaks + row * blocks * PEAKS + o_peak, mask=o_peak < blocks * PEAKS, other=float("-inf"))
     temperature = load_temperature(p_temperature, p_top_k, row)
     top_k = load_top_k(p_top_k, row, vocab_size)
     top_p, min_p = tl.load(p_top_p + row), tl.load(p_min_p + row)
+    if valid == 0:
+        tl.store(p_out + row, 0)
+        return
+    best = tl.max(bests, 0)
     if is_filtered(temperature, top_k, top_p, min_p):
-        PEAKS: tl.constexpr = BLOCK // GROUP
-        o_peak = tl.arange(0, BLOCKS * PEAKS)
-        peaks = tl.load(p_peaks + row * blocks * PEAKS + o_peak, mask=o_peak < blocks * PEAKS, other=float("-inf"))
-        tops = tl.load(p_top + row * blocks + o_block, mask=m_block, other=float("-inf"))
-        masses = tl.load(p_mass + row * blocks + o_block, mask=m_block, other=0.0)
         top = tl.max(tops, 0)
         least = top + temperature * tl.log(tl.minimum(tl.maximum(min_p, 0.0), 1.0))
         p_x += row * blocks * BLOCK

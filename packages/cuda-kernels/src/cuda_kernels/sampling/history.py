@@ -10,7 +10,7 @@ BLOCK_VOCABULARY = 2048
 BLOCK_TOKENS = 1024
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def mark_prompt_kernel(
     p_tokens,
     p_start,

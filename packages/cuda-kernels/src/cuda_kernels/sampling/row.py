@@ -40,7 +40,7 @@ def load_slot(p_slots, row, slots):
 def mass_of(p_x, size, above, least, top, temperature, BLOCK: tl.constexpr):
     """Return the sum of exp((x - top) / temperature) over the logits that are over `above` and at least `least`."""
     mass = tl.zeros((BLOCK,), tl.float32)
-    for first in tl.range(0, size, BLOCK, num_stages=4):
+    for first in range(0, size, BLOCK):
         o_x = first + tl.arange(0, BLOCK)
         x = tl.load(p_x + o_x, mask=o_x < size, other=float("-inf"))
         mass += tl.where((x > above) & (x >= least), tl.exp((x - top) / temperature), 0.0)
@@ -50,13 +50,13 @@ def mass_of(p_x, size, above, least, top, temperature, BLOCK: tl.constexpr):
 @triton.jit
 def best_above(p_x, p_score, size, above, BLOCK: tl.constexpr):
     """Return the packed choice of the best score among the logits over `above`."""
-    best = tl.full((BLOCK,), NOTHING, tl.int64)
-    for first in tl.range(0, size, BLOCK, num_stages=3):
+    best = tl.full((), NOTHING, tl.int64)
+    for first in range(0, size, BLOCK):
         o_x = first + tl.arange(0, BLOCK)
         x = tl.load(p_x + o_x, mask=o_x < size, other=float("-inf"))
         score = tl.load(p_score + o_x, mask=o_x < size, other=float("-inf"))
-        best = tl.maximum(best, tl.where(x > above, packed_choice(score, o_x), NOTHING))
-    return tl.max(best, 0)
+        best = tl.maximum(best, tl.max(tl.where(x > above, packed_choice(score, o_x), NOTHING), 0))
+    return best
 
 
 @triton.jit
@@ -67,7 +67,7 @@ def kth_largest(p_x, size, k, lowest, top, BLOCK: tl.constexpr):
         middle = low + (high - low + 1) // 2
         threshold = value_of_key(middle.to(tl.int32))
         count = tl.zeros((BLOCK,), tl.int32)
-        for first in tl.range(0, size, BLOCK, num_stages=4):
+        for first in range(0, size, BLOCK):
             o_x = first + tl.arange(0, BLOCK)
             x = tl.load(p_x + o_x, mask=o_x < size, other=float("-inf"))
             count += ((o_x < size) & (x >= threshold)).to(tl.int32)

@@ -17,10 +17,10 @@ class SampleConfig:
     """
 
     block: int = 2048
-    group: int = 64
+    group: int = 128
     most: int = 64
-    list_size: int = 256
-    row_block: int = 2048
+    list_size: int = 128
+    row_block: int = 8192
     scan_warps: int = 8
     choose_warps: int = 8
 
