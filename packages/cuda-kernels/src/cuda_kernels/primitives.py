@@ -37,7 +37,7 @@ def wait_for_previous(PDL: tl.constexpr):
     """Wait until the previous kernel's writes are visible, then let the next kernel start.
 
     In this order, what was written two kernels back is visible even before the wait: the previous kernel passed
-    its own wait before this one could start. After a kernel that calls `start_next` it is three.
+    its own wait before this one could start. A previous kernel that calls `start_next` does not count for this.
     """
     if PDL:
         gdc_wait()
@@ -46,8 +46,9 @@ def wait_for_previous(PDL: tl.constexpr):
 
 @triton.jit
 def start_next(PDL: tl.constexpr):
-    """Let the next kernel start although this one has not waited: for kernels that spend their time loading weights,
-    so that the next one's are on their way too. Never in two kernels in a row that read more than constants early.
+    """Let the next kernel start although this one has not waited, so that its weights are on their way too.
+
+    Call it before `wait_for_previous`, in a kernel whose own early loads are constants only.
     """
     if PDL:
         gdc_launch_dependents()

@@ -5,7 +5,7 @@
 import triton
 import triton.language as tl
 
-from cuda_kernels.primitives import store_quantized, wait_for_previous
+from cuda_kernels.primitives import start_next, store_quantized, wait_for_previous
 
 
 @triton.jit
@@ -67,6 +67,7 @@ def rms_norm_int8_kernel(
     PDL: tl.constexpr,
 ):
     """Norm row `program_id(0)` of x (T, 8 · WORDS), unless NORM is off, and quantize it (see `store_quantized`)."""
+    start_next(PDL)  # what follows is a product, with weights to load
     row = tl.program_id(0).to(tl.int64)
     o_x = tl.arange(0, BLOCK_WORDS)[:, None] * 8 + tl.arange(0, 8)[None, :]
     m_x = o_x < WORDS * 8
