@@ -97,17 +97,15 @@ def chunk_system_kernel(
     m_row = m_t[:, None] & (o_k < DK)[None, :]
     b_k = tl.load(p_k + o_row[:, None] + o_k[None, :], mask=m_row, other=0.0)
     b_q = tl.load(p_q + o_row[:, None] + o_k[None, :], mask=m_row, other=0.0)
-    kk = tl.dot(b_k, tl.trans(b_k), input_precision=PRECISION)
-    qk = tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION)
-
     causal = o_c[:, None] >= o_c[None, :]
     between = tl.exp(tl.where(causal, decay[:, None] - decay[None, :], 0.0))
-    lower = tl.where(o_c[:, None] > o_c[None, :], kk * between * beta[:, None], 0.0)
-    inverse = unit_lower_inverse(lower, PRECISION) * beta[None, :]
     o_tile = o_gate[:, None] * C + o_c[None, :]
-    tl.store(p_inverse + o_tile, inverse.to(p_inverse.dtype.element_ty), mask=m_t[:, None])
-    attention = tl.where(causal, qk * between, 0.0)
+    attention = tl.where(causal, tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION) * between, 0.0)
     tl.store(p_attention + o_tile, attention.to(p_attention.dtype.element_ty), mask=m_t[:, None])
+    kk = tl.dot(b_k, tl.trans(b_k), input_precision=PRECISION) * between
+    lower = tl.where(o_c[:, None] > o_c[None, :], kk * beta[:, None], 0.0)
+    inverse = unit_lower_inverse(lower, PRECISION) * beta[None, :]
+    tl.store(p_inverse + o_tile, inverse.to(p_inverse.dtype.element_ty), mask=m_t[:, None])
 
 
 @triton.jit

@@ -49,4 +49,6 @@ def recurrence_config(value_dim: int, *, hopper: bool) -> RecurrenceConfig:
     with 128 columns and 8 warps.
     """
     block_v = min(64 if hopper else 32, max(16, triton.next_power_of_2(value_dim)))
-    return RecurrenceConfig(block_v=block_v, num_warps=4, num_stages=3)
+    if hopper:
+        return RecurrenceConfig(block_v=block_v, num_warps=4, num_stages=3)
+    return RecurrenceConfig(block_v=block_v, num_warps=8, num_stages=2)
