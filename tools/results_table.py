@@ -58,7 +58,7 @@ def _table(document: dict[str, Any]) -> str:
             *map(_line, document["measurements"]),
             "",
             f"{document['device']}, {document['quant']}{memory}; {document['date'][:10]}; {versions};",
-            f"`{document['command']}`",
+            *(f"`{document[key]}`" for key in ("program", "command") if key in document),
         )
     )
 
