@@ -132,14 +132,20 @@ def route_rows(
 
 
 @triton.jit
-def _dot_exact(x, weight, acc):
-    """Return acc + x · weightᵀ for float32 x to about 16 bits: two bf16 products, or three tf32 ones."""
-    if weight.dtype == tl.bfloat16:
+def _add_logits(acc, x, weight, SPLIT: tl.constexpr):
+    """Return acc + weight (E, K) · xᵀ for x (B, K) float32, the weights being the left operand.
+
+    With SPLIT the weights are bfloat16 and x goes as two bfloat16 parts of 16 bits together: columns of acc (E, 2 · B)
+    alternate between them. Otherwise acc is (E, B).
+    """
+    if SPLIT:
         high = x.to(tl.bfloat16)
         low = (x - high.to(tl.float32)).to(tl.bfloat16)
-        acc = tl.dot(low, tl.trans(weight), acc)
-        return tl.dot(high, tl.trans(weight), acc)
-    return tl.dot(x, tl.trans(weight.to(tl.float32)), acc, input_precision="tf32x3")
+        parts = tl.reshape(tl.permute(tl.join(high, low), (0, 2, 1)), (2 * x.shape[0], x.shape[1]))
+        acc = tl.dot(weight, tl.trans(parts), acc)
+    else:
+        acc = tl.dot(weight.to(tl.float32), tl.trans(x), acc, input_precision="tf32x3")
+    return acc
 
 
 @triton.jit
@@ -201,7 +207,8 @@ def route_blocks(
             x = tl.load(p_row + column, mask=m_token[:, None], other=0.0).to(tl.float32)
             squares += x * x
         inverse = tl.rsqrt(tl.sum(squares, 1) / HIDDEN + eps)
-    logits = tl.zeros((BLOCK, PADDED_EXPERTS), tl.float32)
+    SPLIT: tl.constexpr = p_weight.dtype.element_ty == tl.bfloat16
+    acc = tl.zeros((PADDED_EXPERTS, BLOCK * 2 if SPLIT else BLOCK), tl.float32)
     gate = tl.zeros((BLOCK,), tl.float32)
     p_tile = p_weight + o_expert[:, None] * HIDDEN + o_column[None, :]
     for column in range(0, HIDDEN, GROUP):
@@ -210,8 +217,10 @@ def route_blocks(
         if p_norm is not None:
             x = x * inverse[:, None] * (tl.load(p_norm + column + o_column).to(tl.float32) + 1.0)[None, :]
             _store_rows(x, p_values, p_scale, p_group_sum, token, m_token, column // GROUP, HIDDEN)
-        logits = _dot_exact(x, weight, logits)
+        acc = _add_logits(acc, x, weight, SPLIT)
         if SHARED > 0:
             shared = tl.load(p_weight + EXPERTS * HIDDEN + column + o_column).to(tl.float32)
             gate += tl.sum(x * shared[None, :], 1)
-    _choose(logits, gate, p_weights, p_ids, token, tokens, EXPERTS, TOP_K, SHARED, PADDED_SLOTS)
+    if SPLIT:
+        acc = tl.sum(tl.reshape(acc, (PADDED_EXPERTS, BLOCK, 2)), 2)
+    _choose(tl.trans(acc), gate, p_weights, p_ids, token, tokens, EXPERTS, TOP_K, SHARED, PADDED_SLOTS)

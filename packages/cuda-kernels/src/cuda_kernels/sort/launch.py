@@ -4,7 +4,7 @@ import torch
 import triton
 
 from cuda_kernels.primitives import has_dependent_launch
-from cuda_kernels.sort.configs import LONGEST, PROGRAM_KEYS, warps
+from cuda_kernels.sort.configs import PROGRAM_KEYS, kernel_sorts, warps
 from cuda_kernels.sort.kernels import sort_rows
 
 
@@ -13,7 +13,7 @@ def sort_stable(keys: torch.Tensor, dim: int, descending: bool, *, values: torch
     if keys.numel() == 0:
         return
     length = keys.shape[dim] if keys.dim() else 1
-    if length > LONGEST or keys.dtype == torch.int64:
+    if keys.dtype == torch.int64 or not kernel_sorts(keys.numel() // length, length):
         torch.sort(keys, dim=dim, descending=descending, stable=True, out=(values, indices))
         return
     launch_rows(keys, dim, descending, values, indices)
