@@ -256,7 +256,8 @@ def run_chunks(
     # Rows of a tensor map begin at multiples of 16 bytes.
     factors = g.new_empty(2, heads, triton.cdiv(tokens, 4) * 4)[:, :, :tokens]
     pdl = has_dependent_launch(v.device)
-    config = recurrence_config(value_dim, hopper=is_hopper(v.device))
+    maps = offsets is None and tokens > 0 and fits_tensor_maps(v, key_dim, value_dim)
+    config = recurrence_config(value_dim, tensor_maps=maps)
     common = {
         "HK": key_heads,
         "HV": heads,
@@ -287,7 +288,6 @@ def run_chunks(
         )
     rows = {"p_q": q, "p_k": k, "p_v": v, "p_inverse": inverse, "p_attention": attention, "p_out": out}
     by_head = {"p_from_start": factors[0], "p_to_end": factors[1]}
-    maps = offsets is None and tokens > 0 and fits_tensor_maps(v, key_dim, value_dim, config.block_v)
     if maps:
         columns = {"p_q": key_dim, "p_k": key_dim, "p_v": config.block_v, "p_out": config.block_v}
         flat = {name: (x.view(tokens, -1), columns.get(name, CHUNK)) for name, x in rows.items()}
@@ -309,7 +309,6 @@ def run_chunks(
     )
 
 
-def fits_tensor_maps(v: torch.Tensor, key_dim: int, value_dim: int, block_v: int) -> bool:
+def fits_tensor_maps(v: torch.Tensor, key_dim: int, value_dim: int) -> bool:
     """Return whether the recurrence can load through tensor maps: on Hopper, 16-bit values, whole blocks."""
-    exact = key_dim == triton.next_power_of_2(key_dim) and 16 <= key_dim <= 256 and value_dim % block_v == 0
-    return is_hopper(v.device) and v.element_size() == 2 and exact
+    return is_hopper(v.device) and v.element_size() == 2 and key_dim in (64, 128) and value_dim % 64 == 0

@@ -41,14 +41,14 @@ def decode_config(shape: DeltaNetShape, rows: int) -> DecodeConfig:
     return DecodeConfig(block_v=block_v, num_warps=8 if elements > 8192 else 4)
 
 
-def recurrence_config(value_dim: int, *, hopper: bool) -> RecurrenceConfig:
-    """Return the launch of the chunk recurrence; only Hopper's products take a state of 64 columns in registers.
+def recurrence_config(value_dim: int, *, tensor_maps: bool) -> RecurrenceConfig:
+    """Return the launch of the chunk recurrence, with its loads through tensor maps on Hopper or by pointers.
 
     Measured with the system kernel on an H200 at 32 heads of 128 x 128, 2026-11-30, in microseconds at 1,341 and 8,192
     tokens: 61 and 321 with 64 columns and 3 stages; 82 and 436 with 2 stages; 63 and 330 with 32 columns; 95 and 522
     with 128 columns and 8 warps.
     """
-    block_v = min(64 if hopper else 32, max(16, triton.next_power_of_2(value_dim)))
-    if hopper:
-        return RecurrenceConfig(block_v=block_v, num_warps=4, num_stages=3)
+    if tensor_maps:
+        return RecurrenceConfig(block_v=64, num_warps=4, num_stages=3)
+    block_v = min(32, max(16, triton.next_power_of_2(value_dim)))
     return RecurrenceConfig(block_v=block_v, num_warps=8, num_stages=2)
