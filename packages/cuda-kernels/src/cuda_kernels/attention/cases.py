@@ -45,7 +45,7 @@ def _prefill_cases(rows: int, head_size: int, dtype: str, itemsize: int) -> Iter
     config = prefill_config(_sizes(rows, head_size), itemsize)
     shape = {"Q": 16, "G": 2, "D": head_size}
     place = {"p_start": "*i64", "p_slot": "*i64", **_PLACE}
-    keys = f"tensordesc<{dtype}[{config.block_keys}, {head_size}]>"
+    keys, edge = (f"tensordesc<{dtype}[{n}, {head_size}]>" for n in (config.block_keys, config.edge_keys))
     name = f"D{head_size}-{dtype}-T{rows}"
     yield KernelCase(
         name=f"attention.prepare/{name}",
@@ -65,11 +65,19 @@ def _prefill_cases(rows: int, head_size: int, dtype: str, itemsize: int) -> Iter
             "t_q": f"tensordesc<{dtype}[{config.block_rows}, {head_size}]>",
             "t_k": keys,
             "t_v": keys,
+            "t_k_edge": edge,
+            "t_v_edge": edge,
             "p_qkv": f"*{dtype}",
             "p_out": f"*{dtype}",
             **place,
         },
-        constexprs={**shape, "BLOCK_M": config.block_rows, "BLOCK_N": config.block_keys, "PARTS": config.gate_parts},
+        constexprs={
+            **shape,
+            "BLOCK_M": config.block_rows,
+            "BLOCK_N": config.block_keys,
+            "EDGE_N": config.edge_keys,
+            "PARTS": config.gate_parts,
+        },
         num_warps=config.warps,
         num_stages=config.stages,
     )

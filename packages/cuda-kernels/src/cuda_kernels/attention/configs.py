@@ -41,12 +41,13 @@ def decode_config(sizes: Sizes) -> DecodeConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillConfig:
-    """Rows (token, query head) and keys a tile, warps and stages; column blocks of the gate; tokens a program of the
-    preparing kernel.
+    """Rows (token, query head) and keys a tile, keys of the tiles at the causal edge, warps and stages; column blocks of
+    the gate; tokens a program of the preparing kernel.
     """
 
     block_rows: int
     block_keys: int
+    edge_keys: int
     warps: int
     stages: int
     gate_parts: int
@@ -60,12 +61,13 @@ def prefill_config(sizes: Sizes, itemsize: int) -> PrefillConfig:
     if itemsize == 4:
         block_rows, block_keys, warps, stages = 16, 32 if sizes.head_size <= 64 else 16, 4, 1
     elif rows <= 64:
-        block_rows, block_keys, warps, stages = 64, 32, 4, 3
+        block_rows, block_keys, warps, stages = 64, 64, 4, 2
     else:
-        block_rows, block_keys, warps, stages = 128, 32 if sizes.head_size == 256 else 64, 8, 3
+        block_rows, block_keys, warps, stages = 128, 64, 8, 2 if sizes.head_size == 256 else 3
     return PrefillConfig(
         block_rows=block_rows,
         block_keys=block_keys,
+        edge_keys=min(32, block_keys),
         warps=warps,
         stages=stages,
         gate_parts=parts,

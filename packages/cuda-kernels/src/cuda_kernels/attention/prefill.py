@@ -118,6 +118,8 @@ def attention_prefill_kernel(
     t_q,
     t_k,
     t_v,
+    t_k_edge,
+    t_v_edge,
     p_qkv,
     p_start,
     p_slot,
@@ -130,17 +132,19 @@ def attention_prefill_kernel(
     D: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    EDGE_N: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Attend with BLOCK_M rows (token, query head) of one key-value head; program (key-value head, tile).
 
-    t_q: tiles of queries (G·T·P, D); t_k, t_v: tiles of the caches (S·G·L, D). The longest tiles start first.
+    t_q: tiles of queries (G·T·P, D); t_k, t_v: tiles of BLOCK_N keys and values of the caches (S·G·L, D), t_k_edge and
+    t_v_edge of EDGE_N, for the keys that not every row of the tile sees. The longest tiles start first.
     """
     group = tl.program_id(0)
     P: tl.constexpr = Q // G
     first = (tl.num_programs(1) - 1 - tl.program_id(1)) * BLOCK_M
     o_m = first + tl.arange(0, BLOCK_M)
-    o_d, o_n = tl.arange(0, D)[None, :], tl.arange(0, BLOCK_N)
+    o_d, o_n = tl.arange(0, D)[None, :], tl.arange(0, EDGE_N)
     token, head = o_m // P, group * P + o_m % P
     m_m = (token < tokens)[:, None]
     p_result = p_out + token.to(tl.int64)[:, None] * (Q * D) + head[:, None] * D
@@ -159,10 +163,10 @@ def attention_prefill_kernel(
     acc = tl.zeros((BLOCK_M, D), tl.float32)
     for key in range(0, shared, BLOCK_N):
         acc, top, total = _attend_tile(q, t_k, t_v, base + key, acc, top, total, None, None, False)
-    for key in tl.range(shared, end, BLOCK_N, num_stages=1):
+    for key in range(shared, end, EDGE_N):
         m_key = key + o_n < end
         m_visible = key + o_n[None, :] <= start + token[:, None]
-        acc, top, total = _attend_tile(q, t_k, t_v, base + key, acc, top, total, m_visible, m_key, True)
+        acc, top, total = _attend_tile(q, t_k_edge, t_v_edge, base + key, acc, top, total, m_visible, m_key, True)
 
     p_gate = p_qkv + token.to(tl.int64)[:, None] * ((2 * Q + 2 * G) * D) + head[:, None] * 2 * D + D
     _store_gated(acc / total[:, None], p_gate, p_result, m_m, PARTS)
@@ -207,17 +211,21 @@ def attention_prefill(
         **place,
     )
     rows = sizes.rows * (sizes.query_heads // sizes.kv_heads)
-    key_tile = [config.block_keys, sizes.head_size]
+    keys, values = k_cache.view(-1, sizes.head_size), v_cache.view(-1, sizes.head_size)
+    tile, edge = [config.block_keys, sizes.head_size], [config.edge_keys, sizes.head_size]
     attention_prefill_kernel[(sizes.kv_heads, triton.cdiv(rows, config.block_rows))](
         t_q=TensorDescriptor.from_tensor(q, [config.block_rows, sizes.head_size]),
-        t_k=TensorDescriptor.from_tensor(k_cache.view(-1, sizes.head_size), key_tile),
-        t_v=TensorDescriptor.from_tensor(v_cache.view(-1, sizes.head_size), key_tile),
+        t_k=TensorDescriptor.from_tensor(keys, tile),
+        t_v=TensorDescriptor.from_tensor(values, tile),
+        t_k_edge=TensorDescriptor.from_tensor(keys, edge),
+        t_v_edge=TensorDescriptor.from_tensor(values, edge),
         p_qkv=qkv,
         p_start=start,
         p_slot=slot,
         p_out=out,
         BLOCK_M=config.block_rows,
         BLOCK_N=config.block_keys,
+        EDGE_N=config.edge_keys,
         PARTS=config.gate_parts,
         num_warps=config.warps,
         num_stages=config.stages,
