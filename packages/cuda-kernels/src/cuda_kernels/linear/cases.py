@@ -16,10 +16,10 @@ _INT8 = {"p_scale": "*fp32", **_WEIGHT}
 
 def _vectors() -> Iterator[KernelCase]:
     for rows in (1, 2, 4):
-        for columns in (2048, 4096):
-            strip = configs.matvec_strip(rows, columns // 8)
+        for outputs, columns in ((12352, 2048), (2048, 4096), (248320, 2048)):
+            strip = configs.matvec_strip(rows, outputs, columns // 8)
             yield KernelCase(
-                name=f"linear.matvec_int8/T{rows}-K{columns}",
+                name=f"linear.matvec_int8/T{rows}-N{outputs}-K{columns}",
                 kernel=matvec_int8_kernel,
                 signature={"p_values": "*i32", "p_weight": "*i32", "rows": "i32", **_INT8},
                 constexprs={

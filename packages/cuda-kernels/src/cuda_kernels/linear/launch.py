@@ -78,7 +78,7 @@ def matvec_int8(
     """Launch the vector kernel on int8 rows."""
     rows, outputs = out.shape
     words, groups = weight.shape[1] // 4, scales.shape[1]
-    strip = strip or configs.matvec_strip(rows, words)
+    strip = strip or configs.matvec_strip(rows, outputs, words)
     pdl = has_dependent_launch(weight.device)
     matvec_int8_kernel[(triton.cdiv(outputs, strip.block_n),)](
         p_values=values.view(torch.int32),
