@@ -4,7 +4,11 @@ import torch
 from cuda_kernels import int4
 from cuda_kernels.gated_delta_rule import net_reference, reference
 from cuda_kernels.gated_delta_rule.layout import DeltaNetShape, DeltaNetState, DeltaNetWeights
-from cuda_kernels.gated_delta_rule.net_op import gated_delta_net_decode, gated_delta_net_prefill
+from cuda_kernels.gated_delta_rule.net_op import (
+    gated_delta_net_decode,
+    gated_delta_net_decode_int8,
+    gated_delta_net_prefill,
+)
 from cuda_kernels.gated_delta_rule.op import chunk_gated_delta_rule
 from cuda_kernels.testing import bound
 from registry import Benchmark, Work
@@ -27,10 +31,7 @@ def build_decode(rows: int, int8: bool) -> Work:
 
     def ours(i: int) -> object:
         if int8:
-            w, s = weights, states[i]
-            flat = (w.conv_weight, w.a_log, w.dt_bias, w.norm_weight, s.conv, s.recurrent)
-            operator = torch.ops.cuda_kernels.gated_delta_net_decode_int8
-            return operator(x, *flat, slots, w.eps, w.key_heads, GROUP)
+            return gated_delta_net_decode_int8(x, weights, states[i], slots, group_size=GROUP)
         return gated_delta_net_decode(x, weights, states[i], slots)
 
     def expected() -> torch.Tensor:

@@ -1,7 +1,12 @@
 """int4 and recurrent-attention operators for PyTorch, in Triton."""
 
 from cuda_kernels.attention.op import attention_decode, attention_decode_int8, attention_prefill
-from cuda_kernels.gated_delta_rule.net_op import gated_delta_net_decode, gated_delta_net_prefill
+from cuda_kernels.gated_delta_rule.layout import DeltaNetState, DeltaNetWeights
+from cuda_kernels.gated_delta_rule.net_op import (
+    gated_delta_net_decode,
+    gated_delta_net_decode_int8,
+    gated_delta_net_prefill,
+)
 from cuda_kernels.gated_delta_rule.op import chunk_gated_delta_rule, recurrent_gated_delta_rule
 from cuda_kernels.int4 import Int8Rows
 from cuda_kernels.linear.op import int4_linear, int4_linear_int8, quantize_int8
@@ -14,6 +19,8 @@ from cuda_kernels.sampling.op import mark_prompt, sample_tokens
 from cuda_kernels.sort.op import sort_stable
 
 __all__ = [
+    "DeltaNetState",
+    "DeltaNetWeights",
     "Int4Experts",
     "Int8Rows",
     "Routing",
@@ -25,6 +32,7 @@ __all__ = [
     "fused_moe_int4",
     "fused_moe_int4_int8",
     "gated_delta_net_decode",
+    "gated_delta_net_decode_int8",
     "gated_delta_net_prefill",
     "int4_linear",
     "int4_linear_int8",

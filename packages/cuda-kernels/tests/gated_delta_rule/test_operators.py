@@ -4,7 +4,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from cuda_kernels.gated_delta_rule.net_op import gated_delta_net_decode, gated_delta_net_prefill
+from cuda_kernels.gated_delta_rule.net_op import (
+    gated_delta_net_decode,
+    gated_delta_net_decode_int8,
+    gated_delta_net_prefill,
+)
 from cuda_kernels.gated_delta_rule.op import chunk_gated_delta_rule, recurrent_gated_delta_rule
 from cuda_kernels.testing import check_operator, relative_error
 
@@ -89,6 +93,11 @@ def test_public_functions_call_the_operators(net: Callable, rule: Callable) -> N
     assert torch.equal(gated_delta_net_prefill(x, n.weights, n.state, zero, one), expected)
     expected = OPS.gated_delta_net_decode(x[:1], *n.flat(state), one, 1e-6, 2)
     assert torch.equal(gated_delta_net_decode(x[:1], n.weights, n.state, one), expected)
+    quantized = OPS.gated_delta_net_decode_int8(x[:1], *n.flat(state), one, 1e-6, 2, 32)
+    for mine, other in zip(
+        gated_delta_net_decode_int8(x[:1], n.weights, n.state, one, group_size=32), quantized, strict=True
+    ):
+        assert torch.equal(mine, other)
     inputs = rule(5, HEADS, DIMS)
     for mine, other in zip(recurrent_gated_delta_rule(*inputs), chunk_gated_delta_rule(*inputs), strict=True):
         assert relative_error(mine, other) < 1e-5

@@ -1,6 +1,7 @@
 """What the compile report compiles of this family: each kernel at the sizes of the 35B model."""
 
-from cuda_kernels.gated_delta_rule.chunk import CHUNK, chunk_recurrence_kernel, chunk_system_kernel
+from cuda_kernels.gated_delta_rule.chunk import CHUNK, chunk_recurrence_kernel
+from cuda_kernels.gated_delta_rule.chunk_system import chunk_system_kernel
 from cuda_kernels.gated_delta_rule.configs import decode_config, recurrence_config
 from cuda_kernels.gated_delta_rule.decode import gated_delta_net_decode_kernel
 from cuda_kernels.gated_delta_rule.layout import DeltaNetShape

@@ -148,6 +148,20 @@ def gated_delta_net_decode(
     return result
 
 
+def gated_delta_net_decode_int8(
+    projection: torch.Tensor, weights: DeltaNetWeights, state: DeltaNetState, slots: torch.Tensor, *, group_size: int
+) -> int4.Int8Rows:
+    """Return `gated_delta_net_decode` quantized to int8 per group (see int4.py); arguments and state as there.
+
+    group_size: 32, 64 or 128, a divisor of Hv·Dv. A row of padding has values and group sums of zero.
+    """
+    return int4.Int8Rows(
+        *torch.ops.cuda_kernels.gated_delta_net_decode_int8(
+            projection, *_flat(weights, state), slots, weights.eps, weights.key_heads, group_size
+        )
+    )
+
+
 def gated_delta_net_prefill(
     projection: torch.Tensor, weights: DeltaNetWeights, state: DeltaNetState, start: torch.Tensor, slot: torch.Tensor
 ) -> torch.Tensor:
