@@ -33,8 +33,8 @@ def traced(layers: int, width: int, context: int) -> dict[str, ExportedProgram]:
         many, one = torch.zeros(context, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
     length = {0: Dim("T", min=2, max=context)}
     return {
-        "prefill": export(model, (many, many), dynamic_shapes=(length, length)),
-        "decode": export(model, (one, one)),
+        "prefill": export(model, (many, many.clone()), dynamic_shapes=(length, length)),
+        "decode": export(model, (one, one.clone())),
     }
 
 
