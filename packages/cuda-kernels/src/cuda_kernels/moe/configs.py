@@ -27,12 +27,14 @@ class RouterConfig:
 class ProductConfig:
     """Rows of a tile (of h for gate and up, of the output for down), warps and pipeline stages of a grouped product.
 
+    steps: steps of the product a round of its loop.
     registers: most registers a thread, where fewer than the compiler would take let another block run beside.
     """
 
     rows: int
     warps: int
     stages: int
+    steps: int = 1
     registers: int | None = None
 
 
@@ -45,36 +47,53 @@ class GroupedConfig:
     down: ProductConfig
 
 
-ROUTER_ROWS = 32  # up to this many tokens each is routed by the kernel of a few tokens
+# Measured on one H200 on 2026-11-30, inside a graph, 256 experts top-8 and a shared one, H 2048, I 512, groups of 128.
+
+ROUTER_ROWS = 64  # up to this many tokens each is routed by the kernel of a few tokens
 
 
 def router_config(tokens: int) -> RouterConfig:
-    """Return the configuration of the router for `tokens` tokens."""
+    """Return the configuration of the router for `tokens` tokens.
+
+    One token: 3.5 µs with the norm and quantization; 64 tokens 22.6 µs, where blocks take 33.
+    """
     if tokens <= ROUTER_ROWS:
-        return RouterConfig(rowwise=True, block=2, warps=4)
-    return RouterConfig(rowwise=False, block=32, warps=8)
+        return RouterConfig(rowwise=True, block=2, warps=1)
+    return RouterConfig(rowwise=False, block=16, warps=4)
 
 
 def decode_tokens(kind: str) -> int:
-    """Return up to how many tokens the decode kernels are the faster ones, with "int8" or "int4" (float) rows."""
-    return {"int8": 16, "int4": 4}[kind]
+    """Return up to how many tokens the decode kernels are the faster ones, with "int8" or "int4" (float) rows.
+
+    int8: 8.9, 38.9, 67.7 and 96.3 µs for 1, 8, 16 and 24 tokens, where the grouped products take 57, 82 and 102.
+    """
+    return {"int8": 24, "int4": 4}[kind]
 
 
 def decode_config(tokens: int) -> DecodeConfig:
     """Return the configuration of the decode kernels for `tokens` tokens."""
-    return DecodeConfig()
+    if tokens == 1:
+        return DecodeConfig(gate_up_block=8, gate_up_warps=2, down_block=16, down_warps=8)
+    return DecodeConfig(gate_up_block=16, gate_up_warps=2, down_block=8, down_warps=8)
 
 
 def grouped_config(kind: str, pairs: int, experts: int, width: int) -> GroupedConfig:
     """Return the configuration of the grouped products of `pairs` pairs over `experts` experts of `width` rows of h.
 
-    kind: "int8", "int4" or "dense".
+    kind: "int8", "int4" or "dense". With int8 rows 64, 256, 512, 1,024, 1,341 and 4,095 tokens take 142, 169, 211, 284,
+    292 and 708 µs; a block of 16 pairs is the fastest up to 18 pairs an expert, and one of 32 up to 36.
     """
-    pair_block = 64 if pairs > 24 * experts else 32 if pairs > 8 * experts else 16
+    if kind == "int8":
+        pair_block = 16 if pairs <= 18 * experts else 32 if pairs <= 36 * experts else 64
+        gate_up = ProductConfig(rows=128, warps=8, stages=4)
+        if width % 128:
+            gate_up = ProductConfig(rows=64, warps=4, stages=3)
+        return GroupedConfig(pair_block=pair_block, gate_up=gate_up, down=ProductConfig(rows=128, warps=4, stages=4))
     # The rows of a tile divide the rows of h.
     rows = min(64, width & -width)
+    registers = 168 if kind == "int4" else None
     return GroupedConfig(
-        pair_block=pair_block,
-        gate_up=ProductConfig(rows=rows, warps=4, stages=3),
-        down=ProductConfig(rows=128, warps=4, stages=3),
+        pair_block=16 if pairs <= 24 * experts else 64,
+        gate_up=ProductConfig(rows=rows, warps=4, stages=3, registers=registers),
+        down=ProductConfig(rows=128, warps=4, stages=3, registers=registers),
     )

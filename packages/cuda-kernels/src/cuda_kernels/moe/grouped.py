@@ -80,6 +80,7 @@ def _multiply(
     GROUP: tl.constexpr,
     STEP: tl.constexpr,
     KIND: tl.constexpr,
+    STEPS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Return two products (R, B) float32: rows row_a and row_b (R,) of an expert times activations at o_x (B,).
@@ -92,10 +93,10 @@ def _multiply(
     B: tl.constexpr = o_x.shape[0]
     acc_a = tl.zeros((R, B), tl.float32)
     acc_b = tl.zeros((R, B), tl.float32)
-    # Two steps a round where they come out even, so that both halves of a 128-byte line are asked for together.
-    UNROLL: tl.constexpr = 2 if K // STEP % 2 == 0 else 1
-    for start in tl.range(0, K // STEP, UNROLL, num_stages=STAGES):
-        for offset in tl.static_range(UNROLL):
+    # With two steps a round both halves of a 128-byte line of weights are asked for together.
+    ROUND: tl.constexpr = STEPS if K // STEP % STEPS == 0 else 1
+    for start in tl.range(0, K // STEP, ROUND, num_stages=STAGES):
+        for offset in tl.static_range(ROUND):
             step = start + offset
             if KIND == "int8":
                 p_even = p_x + o_x[None, :] + step * (STEP // 2) + tl.arange(0, STEP // 2)[:, None]
@@ -132,6 +133,7 @@ def gate_up_blocks(
     KIND: tl.constexpr,
     PAIR_BLOCK: tl.constexpr,
     ROW_BLOCK: tl.constexpr,
+    STEPS: tl.constexpr,
     STAGES: tl.constexpr,
     PDL: tl.constexpr,
 ):
@@ -165,6 +167,7 @@ def gate_up_blocks(
         GROUP,
         STEP,
         KIND,
+        STEPS,
         STAGES,
     )
     h = gate * tl.sigmoid(gate) * up
@@ -201,6 +204,7 @@ def down_blocks(
     KIND: tl.constexpr,
     PAIR_BLOCK: tl.constexpr,
     ROW_BLOCK: tl.constexpr,
+    STEPS: tl.constexpr,
     STAGES: tl.constexpr,
     PDL: tl.constexpr,
 ):
@@ -228,6 +232,7 @@ def down_blocks(
         GROUP,
         STEP,
         KIND,
+        STEPS,
         STAGES,
     )
     pair = tl.load(p_sorted + block * PAIR_BLOCK + tl.arange(0, PAIR_BLOCK))
