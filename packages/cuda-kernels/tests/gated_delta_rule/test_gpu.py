@@ -22,19 +22,6 @@ def rows_of(n, count: int) -> torch.Tensor:
     return torch.randn(count, n.shape.projection_width).to(BF16).cuda()
 
 
-@pytest.mark.parametrize("dtype", [BF16, torch.float16, torch.float32], ids=["bf16", "f16", "f32"])
-def test_chunk_at_every_length(rule: Callable, dtype: torch.dtype) -> None:
-    lengths = [*range(131), 255, 256, 257, 1341] if dtype == BF16 else [1, 64, 130]
-    whole = tuple(x.cuda() for x in rule(max(lengths), HEADS, DIMS, dtype))
-    initial = torch.randn(1, HEADS[1], *DIMS, device="cuda")
-    for length in lengths:
-        inputs = tuple(x[:length] for x in whole)
-        exact = reference.chunk_gated_delta_rule(*(x.double() for x in inputs), initial.double())
-        out, final = OPS.chunk_gated_delta_rule(*inputs, initial, None)
-        assert_close(out, exact[0], dtype)
-        assert_close(final, exact[1], dtype)
-
-
 def test_packed_sequences_equal_each_alone(rule: Callable) -> None:
     lengths = [5, 0, 70, 300, 64, 1]
     inputs = tuple(x.cuda() for x in rule(sum(lengths), HEADS, DIMS, BF16))
@@ -131,6 +118,19 @@ def test_graph_replays(net: Callable, form: str) -> None:
         graph.replay()
         assert torch.equal(captured, run(n.state)), step
     assert torch.equal(state.recurrent, n.state.recurrent)
+
+
+@pytest.mark.parametrize("dtype", [BF16, torch.float16, torch.float32], ids=["bf16", "f16", "f32"])
+def test_chunk_at_every_length(rule: Callable, dtype: torch.dtype) -> None:
+    lengths = [*range(131), 255, 256, 257, 1341] if dtype == BF16 else [1, 64, 130]
+    whole = tuple(x.cuda() for x in rule(max(lengths), HEADS, DIMS, dtype))
+    initial = torch.randn(1, HEADS[1], *DIMS, device="cuda")
+    for length in lengths:
+        inputs = tuple(x[:length] for x in whole)
+        exact = reference.chunk_gated_delta_rule(*(x.double() for x in inputs), initial.double())
+        out, final = OPS.chunk_gated_delta_rule(*inputs, initial, None)
+        assert_close(out, exact[0], dtype)
+        assert_close(final, exact[1], dtype)
 
 
 def test_compiles_with_inductor(net: Callable) -> None:

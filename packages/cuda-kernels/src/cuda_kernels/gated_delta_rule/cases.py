@@ -80,7 +80,7 @@ def _system(*, sequences: int, pdl: bool) -> KernelCase:
 
 def _recurrence(target: int, *, slotted: bool) -> KernelCase:
     maps = slotted and target == 90
-    config = recurrence_config(128, tensor_maps=maps)
+    config = recurrence_config(128, 2, tensor_maps=maps)
     columns = {"p_q": 128, "p_k": 128, "p_v": config.block_v, "p_out": config.block_v}
     names = ("p_q", "p_k", "p_v", "p_inverse", "p_attention", "p_out")
     rows = {n: f"tensordesc<bf16[{CHUNK}, {columns.get(n, CHUNK)}]>" if maps else "*bf16" for n in names}

@@ -177,7 +177,7 @@ def run_chunks(
     factors = g.new_empty(2, heads, triton.cdiv(tokens, 4) * 4)[:, :, :tokens]
     pdl = has_dependent_launch(v.device)
     maps = offsets is None and tokens > 0 and fits_tensor_maps(v, key_dim, value_dim)
-    config = recurrence_config(value_dim, tensor_maps=maps)
+    config = recurrence_config(value_dim, v.element_size(), tensor_maps=maps)
     common = {
         "HK": key_heads,
         "HV": heads,

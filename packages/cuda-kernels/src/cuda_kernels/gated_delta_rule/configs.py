@@ -41,7 +41,7 @@ def decode_config(shape: DeltaNetShape, rows: int) -> DecodeConfig:
     return DecodeConfig(block_v=block_v, num_warps=8 if elements > 8192 else 4)
 
 
-def recurrence_config(value_dim: int, *, tensor_maps: bool) -> RecurrenceConfig:
+def recurrence_config(value_dim: int, itemsize: int, *, tensor_maps: bool) -> RecurrenceConfig:
     """Return the launch of the chunk recurrence, with its loads through tensor maps on Hopper or by pointers.
 
     Measured with the system kernel on an H200 at 32 heads of 128 x 128, 2026-11-30, in microseconds at 1,341 and 8,192
@@ -51,4 +51,4 @@ def recurrence_config(value_dim: int, *, tensor_maps: bool) -> RecurrenceConfig:
     if tensor_maps:
         return RecurrenceConfig(block_v=64, num_warps=4, num_stages=3)
     block_v = min(32, max(16, triton.next_power_of_2(value_dim)))
-    return RecurrenceConfig(block_v=block_v, num_warps=8, num_stages=2)
+    return RecurrenceConfig(block_v=block_v, num_warps=8, num_stages=2 if itemsize == 2 else 1)
