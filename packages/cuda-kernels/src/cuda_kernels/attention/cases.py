@@ -7,6 +7,7 @@ from cuda_kernels.attention.decode import attention_combine_kernel, attention_sp
 from cuda_kernels.attention.prefill import attention_prefill_kernel, attention_prepare_kernel
 from cuda_kernels.attention.sizes import Sizes
 from cuda_kernels.report import KernelCase
+from cuda_kernels.report.compiler import SHARED_LIMITS
 
 _PLACE = {"tokens": "i32", "slots": "i32", "context": "i32"}
 
@@ -41,24 +42,13 @@ def _decode_cases(head_size: int) -> Iterator[KernelCase]:
         )
 
 
-def _prefill_cases(rows: int, head_size: int, dtype: str, itemsize: int) -> Iterator[KernelCase]:
-    config = prefill_config(_sizes(rows, head_size), itemsize)
+def _prefill_case(rows: int, head_size: int, dtype: str, target: int) -> KernelCase:
+    config = prefill_config(_sizes(rows, head_size), 4 if dtype == "fp32" else 2, SHARED_LIMITS[target])
     shape = {"Q": 16, "G": 2, "D": head_size}
     place = {"p_start": "*i64", "p_slot": "*i64", **_PLACE}
     keys, edge = (f"tensordesc<{dtype}[{n}, {head_size}]>" for n in (config.block_keys, config.edge_keys))
     name = f"D{head_size}-{dtype}-T{rows}"
-    yield KernelCase(
-        name=f"attention.prepare/{name}",
-        kernel=attention_prepare_kernel,
-        signature={
-            **dict.fromkeys(("p_qkv", "p_q_norm", "p_k_norm", "p_k_cache", "p_v_cache", "p_q"), f"*{dtype}"),
-            "p_rope": "*fp32",
-            "eps": "fp32",
-            **place,
-        },
-        constexprs={**shape, "ROTARY": 64, "BLOCK_T": config.prepare_tokens},
-    )
-    yield KernelCase(
+    return KernelCase(
         name=f"attention.prefill/{name}",
         kernel=attention_prefill_kernel,
         signature={
@@ -80,15 +70,33 @@ def _prefill_cases(rows: int, head_size: int, dtype: str, itemsize: int) -> Iter
         },
         num_warps=config.warps,
         num_stages=config.stages,
+        targets=(target,),
+    )
+
+
+def _prepare_case(head_size: int, dtype: str) -> KernelCase:
+    return KernelCase(
+        name=f"attention.prepare/D{head_size}-{dtype}",
+        kernel=attention_prepare_kernel,
+        signature={
+            **dict.fromkeys(("p_qkv", "p_q_norm", "p_k_norm", "p_k_cache", "p_v_cache", "p_q"), f"*{dtype}"),
+            "p_rope": "*fp32",
+            "eps": "fp32",
+            "p_start": "*i64",
+            "p_slot": "*i64",
+            **_PLACE,
+        },
+        constexprs={"Q": 16, "G": 2, "D": head_size, "ROTARY": 64, "BLOCK_T": 8},
     )
 
 
 COMPILE_CASES: tuple[KernelCase, ...] = (
     *_decode_cases(256),
     *_decode_cases(64),
-    *_prefill_cases(1341, 256, "bf16", 2),
-    *_prefill_cases(4, 256, "bf16", 2),
-    *_prefill_cases(1341, 128, "bf16", 2),
-    *_prefill_cases(1341, 64, "bf16", 2),
-    *_prefill_cases(1341, 64, "fp32", 4),
+    *(_prepare_case(size, "bf16") for size in (64, 256)),
+    # Tuned for the accumulators of sm_90; older and smaller devices run these tiles too, but spill at heads of 256.
+    *(_prefill_case(rows, 256, "bf16", 90) for rows in (4, 1341)),
+    *(_prefill_case(1341, 64, "bf16", target) for target in (90, 120)),
+    _prefill_case(1341, 128, "bf16", 90),
+    _prefill_case(1341, 64, "fp32", 90),
 )

@@ -1,13 +1,16 @@
 """Tile sizes of the attention kernels."""
 
+import functools
 from dataclasses import dataclass
 
+import torch
 import triton
 
 from cuda_kernels.attention.sizes import Sizes
 
 # Programs that fill a device of about 132 multiprocessors once.
 PROGRAMS = 128
+SHARED_H200 = 232_448
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +44,8 @@ def decode_config(sizes: Sizes) -> DecodeConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillConfig:
-    """Rows (token, query head) and keys a tile, keys of the tiles at the causal edge, warps and stages; column blocks of
-    the gate; tokens a program of the preparing kernel.
+    """Rows (token, query head) and keys a tile, keys of a tile at the causal edge, warps, stages; column blocks of the
+    gate; tokens a program of the preparing kernel.
     """
 
     block_rows: int
@@ -54,22 +57,44 @@ class PrefillConfig:
     prepare_tokens: int
 
 
-def prefill_config(sizes: Sizes, itemsize: int) -> PrefillConfig:
-    """Choose by the number of rows and the size of a key."""
+# Rows, keys, warps and stages, the fastest first; one is used where its tiles fit.
+PREFILL_TILES = ((128, 64, 8, 3), (128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2), (32, 32, 4, 2))
+
+
+def prefill_config(sizes: Sizes, itemsize: int, shared_nbytes: int) -> PrefillConfig:
+    """Choose by the number of rows, the size of a key, and the shared memory that a program may have."""
     rows = sizes.rows * (sizes.query_heads // sizes.kv_heads)
-    parts, prepare_tokens = max(1, sizes.head_size // 64), 8
     if itemsize == 4:
-        block_rows, block_keys, warps, stages = 16, 32 if sizes.head_size <= 64 else 16, 4, 1
-    elif rows <= 64:
-        block_rows, block_keys, warps, stages = 64, 64, 4, 2
+        # No tensor cores: float32 products are exact, and their operands go through registers.
+        tiles = (16, 32 if sizes.head_size <= 64 else 16, 4, 1)
     else:
-        block_rows, block_keys, warps, stages = 128, 64, 8, 2 if sizes.head_size == 256 else 3
+        tiles = next(t for t in PREFILL_TILES if _tiles_nbytes(t, sizes, itemsize) <= shared_nbytes and _suits(t, rows))
+    block_rows, block_keys, warps, stages = tiles
     return PrefillConfig(
         block_rows=block_rows,
         block_keys=block_keys,
         edge_keys=min(32, block_keys),
         warps=warps,
         stages=stages,
-        gate_parts=parts,
-        prepare_tokens=prepare_tokens,
+        gate_parts=max(1, sizes.head_size // 64),
+        prepare_tokens=8,
     )
+
+
+def _suits(tiles: tuple[int, int, int, int], rows: int) -> bool:
+    return tiles[0] <= 64 or rows > 64
+
+
+def _tiles_nbytes(tiles: tuple[int, int, int, int], sizes: Sizes, itemsize: int) -> int:
+    block_rows, block_keys, _, stages = tiles
+    # Keys and values a stage; barriers and reductions take a little more.
+    return (block_rows + 2 * stages * block_keys) * sizes.head_size * itemsize + 2048
+
+
+@functools.cache
+def shared_memory(device: torch.device) -> int:
+    """Return how many bytes of shared memory one program may have."""
+    if device.type != "cuda":
+        return SHARED_H200
+    index = device.index if device.index is not None else torch.cuda.current_device()
+    return int(triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"])

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from cuda_kernels.attention.configs import prefill_config
+from cuda_kernels.attention.configs import prefill_config, shared_memory
 from cuda_kernels.attention.rotary import load_heads, load_rotation, rotate
 from cuda_kernels.attention.sizes import Sizes
 
@@ -189,7 +189,7 @@ def attention_prefill(
     """Launch both kernels."""
     if sizes.rows == 0:
         return
-    config = prefill_config(sizes, qkv.element_size())
+    config = prefill_config(sizes, qkv.element_size(), shared_memory(qkv.device))
     shape = {"Q": sizes.query_heads, "G": sizes.kv_heads, "D": sizes.head_size}
     place = {"tokens": sizes.rows, "slots": sizes.slots, "context": sizes.context}
     q = qkv.new_empty((sizes.rows * sizes.query_heads, sizes.head_size))
