@@ -85,6 +85,18 @@ def test_chunk(
     assert_close(final, exact[1], dtype)
 
 
+def test_chunk_through_tensor_maps(rule: Callable, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    if device.type == "cuda" and not chunk.is_hopper(device):
+        pytest.skip("needs a Hopper GPU, or the interpreter")
+    monkeypatch.setattr(chunk, "fits_tensor_maps", lambda v, key_dim, value_dim: True)
+    inputs, initial = rule(70, (1, 1), (64, 64), F16), torch.randn(1, 1, 64, 64)
+    exact = reference.chunk_gated_delta_rule(*(x.double() for x in inputs), initial.double())
+    out, final = poisoned(inputs[2].shape, F16, device), poisoned(initial.shape, F32, device)
+    chunk.launch_chunk(*on(device, *inputs, initial, None), out=out, final_state=final)
+    assert_close(out, exact[0], F16)
+    assert_close(final, exact[1], F16)
+
+
 def test_chunk_solves_equal_keys(rule: Callable, device: torch.device) -> None:
     q, k, v, g, _ = rule(64, (1, 1), (16, 16))
     inputs = (q, k[:1].expand_as(k).contiguous(), v, torch.zeros_like(g), torch.ones_like(g))
