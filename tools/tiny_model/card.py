@@ -52,7 +52,12 @@ def _forms(perplexity: Mapping[str, Any]) -> list[str]:
     rows = ["| form of the matrices | loss, nats a token | above unquantized |", "|---|---|---|"]
     for form, row in perplexity["forms"].items():
         rows.append(f"| {form} | {row['loss']:.4f} | {100 * row['above']:+.2f} % |")
-    return ["Loss on the held-out texts of the package (`qwen35-moe perplexity`):", "", *rows]
+    tokens = next(iter(perplexity["forms"].values()))["tokens"]
+    return [
+        f"Before and after quantization, `qwen35-moe perplexity` on `{perplexity['text']}`, {tokens:,} tokens:",
+        "",
+        *rows,
+    ]
 
 
 def updated(card: str) -> str:
