@@ -14,11 +14,11 @@ _ROUTING = {"p_ids": "*i32", "p_weights": "*fp32"}
 
 
 def _decode() -> Iterator[KernelCase]:
-    config = decode_config(1)
     sizes = {"EXPERTS": EXPERTS, "SLOTS": SLOTS, "HIDDEN": HIDDEN, "WIDTH": WIDTH, "GROUP": GROUP}
     weight = {"p_weight": "*i32", "p_weight_scale": "*bf16", "p_ids": "*i32"}
     for int8 in (True, False):
         label = "int8" if int8 else "float"
+        config = decode_config("int8" if int8 else "int4", 1)
         rows = {"p_x": "*i32", "p_x_scale": "*fp32"} if int8 else {"p_x": "*bf16"}
         h = {"p_h": "*i32", "p_h_scale": "*fp32"} if int8 else {"p_h": "*fp32"}
         unused: dict[str, Any] = {} if int8 else {"p_h_scale": None}

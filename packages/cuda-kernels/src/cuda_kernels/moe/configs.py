@@ -70,8 +70,10 @@ def decode_tokens(kind: str) -> int:
     return {"int8": 24, "int4": 4}[kind]
 
 
-def decode_config(tokens: int) -> DecodeConfig:
-    """Return the configuration of the decode kernels for `tokens` tokens."""
+def decode_config(kind: str, tokens: int) -> DecodeConfig:
+    """Return the configuration of the decode kernels for `tokens` tokens with "int8" or "int4" (float) rows."""
+    if kind == "int4":
+        return DecodeConfig(gate_up_block=16, gate_up_warps=4, down_block=8, down_warps=8)
     if tokens == 1:
         return DecodeConfig(gate_up_block=8, gate_up_warps=2, down_block=16, down_warps=8)
     return DecodeConfig(gate_up_block=16, gate_up_warps=2, down_block=8, down_warps=8)
@@ -88,7 +90,7 @@ def grouped_config(kind: str, pairs: int, experts: int, width: int) -> GroupedCo
         gate_up = ProductConfig(rows=128, warps=8, stages=4)
         if width % 128:
             gate_up = ProductConfig(rows=64, warps=4, stages=3)
-        return GroupedConfig(pair_block=pair_block, gate_up=gate_up, down=ProductConfig(rows=128, warps=4, stages=4))
+        return GroupedConfig(pair_block=pair_block, gate_up=gate_up, down=ProductConfig(rows=128, warps=4, stages=3))
     # The rows of a tile divide the rows of h.
     rows = min(64, width & -width)
     registers = 168 if kind == "int4" else None

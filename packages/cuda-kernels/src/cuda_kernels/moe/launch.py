@@ -50,7 +50,7 @@ def fused_moe_int4(
     """Fill `out` with the products of int4 experts and floating-point rows."""
     experts = Int4Experts(gate_up=gate_up, gate_up_scales=gate_up_scales, down=down, down_scales=down_scales)
     if x.shape[0] <= decode_tokens("int4"):
-        launch_decode(x, None, weights, ids, experts, residual, out, decode_config(x.shape[0]))
+        launch_decode(x, None, weights, ids, experts, residual, out, decode_config("int4", x.shape[0]))
         return
     config = grouped_config("int4", ids.numel(), gate_up.shape[0], gate_up.shape[1] // 2)
     launch_grouped(x, None, weights, ids, experts, residual, out, config)
@@ -75,7 +75,7 @@ def fused_moe_int4_int8(
     experts = Int4Experts(gate_up=gate_up, gate_up_scales=gate_up_scales, down=down, down_scales=down_scales)
     width, group = gate_up.shape[1] // 2, 2 * values.shape[2] // scale.shape[1]
     if values.shape[0] <= decode_tokens("int8"):
-        launch_decode(values, scale, weights, ids, experts, residual, out, decode_config(values.shape[0]))
+        launch_decode(values, scale, weights, ids, experts, residual, out, decode_config("int8", values.shape[0]))
     elif group >= 64 and width % 64 == 0:
         config = grouped_config("int8", ids.numel(), gate_up.shape[0], width)
         launch_grouped(values, scale, weights, ids, experts, residual, out, config)
