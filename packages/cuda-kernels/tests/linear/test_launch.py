@@ -53,7 +53,9 @@ def test_int4_linear_int8(problem: Problem, with_residual: bool, device: torch.d
     exact = int4.dequantize_activation(rows.values, rows.scale).double() @ wide(weight, scales).T
     # For the library the rows are rounded to bfloat16 on a GPU; otherwise the sums of a group are exact.
     tokens, outputs, _, group = problem
-    library = configs.prefers_library(tokens, outputs, int8=True) or (group == 32 and tokens > configs.MATVEC_INT8_ROWS)
+    library = configs.prefers_library(tokens, outputs, int8=True) or (
+        group == 32 and not configs.prefers_vector(tokens, outputs)
+    )
     assert_close(out, exact + residual.double() * with_residual, "int8" if library else "float32")
 
 

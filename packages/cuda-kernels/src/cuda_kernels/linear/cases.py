@@ -15,8 +15,10 @@ _INT8 = {"p_scale": "*fp32", **_WEIGHT}
 
 
 def _vectors() -> Iterator[KernelCase]:
-    for rows in (1, 2, 4):
-        for outputs, columns in ((12352, 2048), (2048, 4096), (248320, 2048)):
+    for outputs, columns in ((12352, 2048), (2048, 4096), (248320, 2048)):
+        for rows in (1, 2, 4, 8):
+            if not configs.prefers_vector(rows, outputs):
+                continue
             strip = configs.matvec_strip(rows, outputs, columns // 8)
             yield KernelCase(
                 name=f"linear.matvec_int8/T{rows}-N{outputs}-K{columns}",
@@ -54,6 +56,7 @@ def _tiles() -> Iterator[KernelCase]:
                 },
                 num_warps=tile.num_warps,
                 num_stages=tile.num_stages,
+                aligned=(*(n for n, kind in signature.items() if kind.startswith("*")), "p_weight", "N"),
             )
 
 

@@ -58,7 +58,7 @@ def int4_linear_int8(
     group = columns // scale.shape[1]
     if out.numel() == 0:
         return
-    if tokens <= configs.MATVEC_INT8_ROWS:
+    if configs.prefers_vector(tokens, outputs):
         matvec_int8(values, scale, weight, scales, residual, out)
     elif group >= 64 and not configs.prefers_library(tokens, outputs, int8=True):
         matmul_int8(values, scale, weight, scales, residual, out)
