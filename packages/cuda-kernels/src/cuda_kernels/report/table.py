@@ -41,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{'kernel':<60} {'target':>7} {'regs':>5} {'spills':>7} {'shared':>8}")
     failures = 0
     # Kernels do not pickle, so a worker gets the place of its case in the list, which it builds anew.
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
+    workers = max(1, min(os.cpu_count() or 1, len(chosen)))
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         for line, passes in pool.map(report_line, *zip(*chosen, strict=True)) if chosen else ():
             print(line, flush=True)
             failures += not passes
