@@ -1,5 +1,6 @@
 """Launches of the router and of the alignment of pairs to experts: the CUDA side of the routing operators."""
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,11 @@ class NormInt8:
     group_sum: torch.Tensor
 
 
+@functools.cache
+def _shared_nbytes(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor)
+
+
 def moe_router(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -37,7 +43,7 @@ def moe_router(
     ids: torch.Tensor,
 ) -> None:
     """Fill the routing of x."""
-    config = router_config(x.shape[0])
+    config = router_config(x.shape[0], _shared_nbytes(x.device))
     launch_router(x, weight, top_k, shared_experts, weights, ids, None, config)
 
 
@@ -58,7 +64,8 @@ def rms_norm_router_int8(
 ) -> None:
     """Fill the routing of the normed x, and its int8 rows."""
     norm = NormInt8(weight=norm_weight, eps=eps, values=values, scale=scale, group_sum=group_sum)
-    launch_router(x, weight, top_k, shared_experts, weights, ids, norm, router_config(x.shape[0]))
+    config = router_config(x.shape[0], _shared_nbytes(x.device))
+    launch_router(x, weight, top_k, shared_experts, weights, ids, norm, config)
 
 
 def launch_router(
