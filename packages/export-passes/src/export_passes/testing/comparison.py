@@ -1,11 +1,5 @@
-"""Random programs compiled, run on a host and two fake devices, and compared with eager torch.
+"""Random programs compiled, run on a host and two fake devices, and compared with eager torch."""
 
-`python -m export_passes.testing.comparison --seeds 50000` tries that many and prints how many were equal.
-"""
-
-import argparse
-import random
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +12,7 @@ from device_core.testing import DeviceTensor, RecordingDevice
 
 from export_passes.pipeline import lower
 from export_passes.testing.models import assert_equal
-from export_passes.testing.random_graphs import Eager, RandomProgram, random_program
+from export_passes.testing.random_graphs import Eager, RandomProgram
 
 
 def compare(program: RandomProgram, folder: Path) -> t.Program:
@@ -121,26 +115,3 @@ def _tensor_value(method: t.Method, index: int) -> t.TensorValue:
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.host if isinstance(tensor, DeviceTensor) else tensor
-
-
-def main() -> None:
-    """Try random programs by seed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1000, help="how many programs to try")
-    parser.add_argument("--first-seed", type=int, default=0)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
-    with tempfile.TemporaryDirectory() as folder:
-        for count, seed in enumerate(seeds, start=1):
-            try:
-                compare(random_program(random.Random(seed)), Path(folder) / "program")
-            except Exception as error:
-                error.add_note(f"random program of seed {seed}")
-                raise
-            if count % 1000 == 0 or count == len(seeds):
-                print(f"{count} random programs equal eager torch", flush=True)
-
-
-if __name__ == "__main__":
-    main()
