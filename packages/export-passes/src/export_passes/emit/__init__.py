@@ -1,1 +1,1 @@
-"""TMP"""
+"""From planned graphs to the program format: values, constants and instructions."""
