@@ -1,8 +1,6 @@
-"""Test set-up: Triton's interpreter where there is no GPU, one thread, a fresh seed a test, skipping of `gpu` tests."""
+"""Test set-up: Triton's interpreter where there is no GPU, one thread, skipping of `gpu` tests."""
 
 import os
-import random
-import secrets
 import sys
 
 import torch
@@ -34,14 +32,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def device() -> torch.device:
     """Return the device that kernels run on: CUDA, or the CPU with Triton's interpreter."""
     return torch.device("cuda", 0) if ON_GPU else torch.device("cpu")
-
-
-@pytest.fixture(autouse=True)
-def seed() -> int:
-    """Seed torch with a new number each time; a failing test prints it, and CUDA_KERNELS_SEED repeats it."""
-    given = os.environ.get("CUDA_KERNELS_SEED")
-    number = int(given) if given is not None else secrets.randbelow(2**31)
-    print(f"CUDA_KERNELS_SEED={number}")
-    torch.manual_seed(number)
-    random.seed(number)
-    return number

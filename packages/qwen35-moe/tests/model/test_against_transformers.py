@@ -50,8 +50,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def tokens_of(pair: Pair, count: int) -> torch.Tensor:
-    # The same tokens in every run: where two routers' logits tie to rounding, both choices are right but differ by far.
-    return torch.randint(0, pair.decoder.config.vocab_size, (count,), generator=torch.Generator().manual_seed(count))
+    return torch.randint(0, pair.decoder.config.vocab_size, (count,))
 
 
 def relative_error(given: torch.Tensor, expected: torch.Tensor) -> float:
