@@ -26,17 +26,20 @@ def check_tensor(
     shape: expected sizes; a string names a size that may be anything (`"T"`).
     device: where the tensor must live, usually the device of the operator's first tensor.
     """
-    sizes = tuple(tensor.shape)
-    wanted = "(" + ", ".join(str(s) for s in shape) + ")"
-    fits = len(sizes) == len(shape) and all(
-        isinstance(want, str) or have == want for have, want in zip(sizes, shape, strict=True)
-    )
-    check(fits, operator, argument, f"shape {wanted}", f"shape {sizes}")
-    dtypes = (dtype,) if isinstance(dtype, torch.dtype) else tuple(dtype)
-    check(tensor.dtype in dtypes, operator, argument, f"dtype {' or '.join(map(str, dtypes))}", tensor.dtype)
-    check(tensor.is_contiguous(), operator, argument, "a contiguous tensor", f"strides {tensor.stride()}")
-    if device is not None:
-        check(tensor.device == device, operator, argument, f"device {device}", tensor.device)
+    # A message is only put together where it is raised: this runs for every argument of every call.
+    sizes = tensor.shape
+    if len(sizes) != len(shape) or any(
+        have != want and not isinstance(want, str) for have, want in zip(sizes, shape, strict=True)
+    ):
+        wanted = "(" + ", ".join(map(str, shape)) + ")"
+        check(False, operator, argument, f"shape {wanted}", f"shape {tuple(sizes)}")
+    dtypes = (dtype,) if isinstance(dtype, torch.dtype) else dtype
+    if tensor.dtype not in dtypes:
+        check(False, operator, argument, f"dtype {' or '.join(map(str, dtypes))}", tensor.dtype)
+    if not tensor.is_contiguous():
+        check(False, operator, argument, "a contiguous tensor", f"strides {tensor.stride()}")
+    if device is not None and tensor.device != device:
+        check(False, operator, argument, f"device {device}", tensor.device)
 
 
 def checked(checks: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:

@@ -92,9 +92,11 @@ def _functional_cuda(operator: Operator) -> Callable[..., Any]:
     if launch is None:
         return operator.reference
 
+    names = operator.out_names
+
     def run(*args: Any, **kwargs: Any) -> Any:
         outputs = _as_tuple(operator.fake(*args, **kwargs))
-        launch(*args, **kwargs, **dict(zip(operator.out_names, outputs, strict=True)))
+        launch(*args, **kwargs, **dict(zip(names, outputs, strict=True)))
         return _single(outputs)
 
     return run
@@ -109,9 +111,11 @@ def _out_cuda(operator: Operator) -> Callable[..., None]:
 
 
 def _out_from_result(operator: Operator, function: Callable[..., Any]) -> Callable[..., None]:
+    names = operator.out_names
+
     def run(*args: Any, **kwargs: Any) -> None:
-        outputs = tuple(kwargs.pop(name) for name in operator.out_names)
-        for name, output, result in zip(operator.out_names, outputs, _as_tuple(function(*args, **kwargs)), strict=True):
+        outputs = tuple(kwargs.pop(name) for name in names)
+        for name, output, result in zip(names, outputs, _as_tuple(function(*args, **kwargs)), strict=True):
             _check_output(operator, name, output, result)
             output.copy_(result)
 

@@ -11,8 +11,8 @@ from torch.nn import functional
 from cuda_kernels import int4
 from cuda_kernels.norm.reference import rms_norm
 
-# Returns the weights (…, 2I, H) and (…, H, I) of the experts that an int64 tensor of ids (…) selects.
-LoadExperts = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+# Returns the weights (2I, H) and (H, I) of the expert of an id.
+LoadExpert = Callable[[int], tuple[torch.Tensor, torch.Tensor]]
 
 # Up to this many tokens each is computed by itself, so that its bits do not depend on its batch.
 ROWWISE_TOKENS = 16
@@ -63,8 +63,8 @@ def fused_moe(
 ) -> torch.Tensor:
     """Return sum over a token's slots of weight · down(silu(gate(x)) · up(x)), plus the residual, in x's dtype."""
 
-    def load(selected: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return gate_up[selected], down[selected]
+    def load(expert: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return gate_up[expert], down[expert]
 
     return _experts(x_TH, weights_Tk, ids_Tk, load, gate_up.shape[0], residual_TH).to(x_TH.dtype)
 
@@ -81,10 +81,10 @@ def fused_moe_int4(
 ) -> torch.Tensor:
     """Return `fused_moe` of the weights dequantized to x's dtype, bit for bit; only selected ones are dequantized."""
 
-    def load(selected: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def load(expert: int) -> tuple[torch.Tensor, torch.Tensor]:
         return (
-            int4.dequantize(gate_up[selected], gate_up_scales[selected], dtype=x_TH.dtype),
-            int4.dequantize(down[selected], down_scales[selected], dtype=x_TH.dtype),
+            int4.dequantize(gate_up[expert], gate_up_scales[expert], dtype=x_TH.dtype),
+            int4.dequantize(down[expert], down_scales[expert], dtype=x_TH.dtype),
         )
 
     return _experts(x_TH, weights_Tk, ids_Tk, load, gate_up.shape[0], residual_TH).to(x_TH.dtype)
@@ -110,10 +110,10 @@ def fused_moe_int4_int8(
     """
     x_TH = int4.dequantize_activation(values, scale)
 
-    def load(selected: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def load(expert: int) -> tuple[torch.Tensor, torch.Tensor]:
         return (
-            int4.dequantize(gate_up[selected], gate_up_scales[selected], dtype=torch.float32),
-            int4.dequantize(down[selected], down_scales[selected], dtype=torch.float32),
+            int4.dequantize(gate_up[expert], gate_up_scales[expert], dtype=torch.float32),
+            int4.dequantize(down[expert], down_scales[expert], dtype=torch.float32),
         )
 
     return _experts(x_TH, weights_Tk, ids_Tk, load, gate_up.shape[0], residual_TH).to(out_dtype)
@@ -155,7 +155,7 @@ def _experts(
     x_TH: torch.Tensor,
     weights_Tk: torch.Tensor,
     ids_Tk: torch.Tensor,
-    load: LoadExperts,
+    load: LoadExpert,
     num_experts: int,
     residual_TH: torch.Tensor | None,
 ) -> torch.Tensor:
@@ -164,26 +164,24 @@ def _experts(
     pairs_TkH = x_TH.new_zeros((tokens, slots, x_TH.shape[1]), dtype=torch.float32)
     known_Tk = (ids_Tk >= 0) & (ids_Tk < num_experts)
     if tokens <= ROWWISE_TOKENS:
-        for t in range(tokens):
-            slot = known_Tk[t].nonzero().squeeze(1)
-            w1, w2 = load(ids_Tk[t, slot].to(torch.int64))
-            pairs_TkH[t, slot] = _expert_rows(x_TH[t], w1, w2)
+        for t, ids in enumerate(ids_Tk.tolist()):
+            for slot, expert in enumerate(ids):
+                if 0 <= expert < num_experts:
+                    pairs_TkH[t, slot] = _expert(x_TH[t], *load(expert))
     else:
-        for expert in torch.unique(ids_Tk[known_Tk]).to(torch.int64):
+        for expert in torch.unique(ids_Tk[known_Tk]).tolist():
             token, slot = (ids_Tk == expert).nonzero(as_tuple=True)
-            w1, w2 = load(expert)
-            h = _swiglu(x_TH[token] @ w1.T).to(x_TH.dtype)
-            pairs_TkH[token, slot] = (h @ w2.T).to(torch.float32)
+            pairs_TkH[token, slot] = _expert(x_TH[token], *load(expert))
     # Selected and not multiplied by zero: the weight of an unknown id may be anything.
     known_weights_Tk = torch.where(known_Tk, weights_Tk, 0.0)
     total = (pairs_TkH * known_weights_Tk.unsqueeze(-1)).sum(1)
     return total if residual_TH is None else total + residual_TH.to(torch.float32)
 
 
-def _expert_rows(x_H: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> torch.Tensor:
-    """Return the outputs (n, H) float32 of n experts for one token."""
-    h = _swiglu(w1 @ x_H).to(x_H.dtype)
-    return torch.bmm(w2, h.unsqueeze(-1)).squeeze(-1).to(torch.float32)
+def _expert(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> torch.Tensor:
+    """Return the output (…, H) float32 of one expert for x (…, H)."""
+    h = _swiglu(functional.linear(x, w1)).to(x.dtype)
+    return functional.linear(h, w2).to(torch.float32)
 
 
 def _swiglu(gate_up: torch.Tensor) -> torch.Tensor:
