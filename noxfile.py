@@ -1,6 +1,7 @@
-"""Sessions of the repository: lint, types, tests of each package alone, integration, kernels, build."""
+"""Sessions of the repository: lint, types, tests, kernels, integration, build; on a GPU its tests, and a sanitizer."""
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -25,6 +26,13 @@ def sync(session: nox.Session, *selection: str) -> None:
         "uv", "sync", "--locked", "--exact", "--quiet", "--no-default-groups", *selection,
         env={"UV_PROJECT_ENVIRONMENT": session.virtualenv.location}, external=True,
     )  # fmt: skip
+
+
+def need_gpu(session: nox.Session) -> None:
+    """Skip the session where there is no CUDA device."""
+    available = session.run("python", "-c", "import torch; print(torch.cuda.is_available())", silent=True)
+    if available.strip() != "True":
+        session.skip("no CUDA device on this machine: the tests marked gpu were not run")
 
 
 @nox.session
@@ -68,10 +76,25 @@ def integration(session: nox.Session) -> None:
 def integration_gpu(session: nox.Session) -> None:
     """Run every test marked `gpu`; skipped where there is no CUDA device."""
     sync(session, "--group", "test")
-    available = session.run("python", "-c", "import torch; print(torch.cuda.is_available())", silent=True)
-    if available.strip() != "True":
-        session.skip("no CUDA device on this machine: the tests marked gpu were not run")
+    need_gpu(session)
     session.run("pytest", "-m", "gpu", "packages", "integration", *session.posargs)
+
+
+@nox.session
+@nox.parametrize("tool", ["memcheck", "racecheck"], ids=["memcheck", "racecheck"])
+def sanitizer(session: nox.Session, tool: str) -> None:
+    """Run tests marked `gpu` under a tool of CUDA's compute-sanitizer; slow, so name what to run: `-- PATH -k WORD`."""
+    sync(session, "--group", "test")
+    need_gpu(session)
+    program = shutil.which("compute-sanitizer", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
+    if program is None:
+        session.error("compute-sanitizer: expected on PATH or in /usr/local/cuda/bin; it comes with the CUDA toolkit")
+    session.run(
+        # Tests provoke failing calls of the driver on purpose; faults of kernels are what is looked for.
+        program, "--tool", tool, "--report-api-errors", "no", "--error-exitcode", "9",
+        "python", "-m", "pytest", "-m", "gpu", *(session.posargs or ["packages", "integration"]),
+        external=True,
+    )  # fmt: skip
 
 
 @nox.session
