@@ -90,6 +90,22 @@ def test_failed_export_is_not_kept(
     assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".lock"]
 
 
+def test_what_a_killed_export_left_aside_is_removed_by_the_next(
+    make_checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = make_checkpoint()
+    monkeypatch.setenv("QWEN35_MOE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "export_checkpoint", lambda checkpoint, output, options, on_progress: output.mkdir())
+    name = f"checkpoint-{key(checkpoint)}"
+    left, other = (tmp_path / "cache" / f".{stem}.partial-01234567" for stem in (name, "other"))
+    for folder in (left, other):
+        folder.mkdir(parents=True)
+        (folder / "shard-0").touch()
+    assert cache.cached_program(checkpoint, OPTIONS, on_wait=lambda: None).name == name
+    assert not left.exists()
+    assert other.exists()
+
+
 def test_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("QWEN35_MOE_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -4,14 +4,18 @@ import fcntl
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import metadata, util
 from pathlib import Path
 
+from device_core.schema.codec import PARTIAL_MARK
+
+from qwen35_moe.assets import ASSETS
 from qwen35_moe.errors import CheckpointError
-from qwen35_moe.exporter import ASSETS, ExportOptions, OnProgress, export_checkpoint
+from qwen35_moe.exporter import ExportOptions, OnProgress, export_checkpoint
 
 PACKAGES = ("device-core", "export-passes", "cuda-kernels", "qwen35-moe")
 _PIECE_NBYTES = 1 << 24
@@ -31,7 +35,7 @@ def cached_program(
 
     The key is a digest of the checkpoint's bytes, the options, and version and code of the packages that export it. Of
     two processes that start together one exports; the other calls ``on_wait``, waits, and uses what it made. A process
-    that dies on the way leaves nothing behind under the folder's name.
+    that dies on the way leaves nothing behind under the folder's name, and what it left aside is removed by the next.
     """
     report = on_progress or (lambda stage, done, total: None)
     folder = cache_folder() / f"{_readable(checkpoint.resolve().name)}-{program_key(checkpoint, options, report)}"
@@ -40,6 +44,7 @@ def cached_program(
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _locked(folder.with_name(f"{folder.name}.lock"), on_wait):
         if not folder.is_dir():
+            _sweep(folder)
             export_checkpoint(checkpoint, folder, options, on_progress)
     return folder
 
@@ -78,6 +83,12 @@ def _add_code(digest: hashlib.blake2b, module: str) -> None:
     assert spec.origin is not None
     for path in sorted(Path(spec.origin).parent.rglob("*.py")):
         digest.update(path.read_bytes())
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what exports of `folder` that were killed have left; its lock is held, so none of them runs."""
+    for left in folder.parent.glob(f".{folder.name}{PARTIAL_MARK}*"):
+        shutil.rmtree(left)
 
 
 def _readable(name: str) -> str:

@@ -1,12 +1,12 @@
 """Export of a checkpoint: trace, lower, then stream the weights into the program folder."""
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import cuda_kernels
 import msgspec
@@ -16,6 +16,7 @@ from device_core.schema.types import Program
 from export_passes import BackendConfig, DevicePartitioner, MethodConfig, lower
 from export_passes.pipeline import Lowered
 
+from qwen35_moe.assets import read_assets, sampled_vocab_size, stop_ids
 from qwen35_moe.checkpoint import Checkpoint, check_names, stream_weights
 from qwen35_moe.checkpoint.load import checkpoint_dtype
 from qwen35_moe.config import ModelConfig, read_config
@@ -27,8 +28,9 @@ from qwen35_moe.tracing import TraceShape, trace_methods
 OnProgress = Callable[[str, int, int], None]
 """Called with the name of a stage, how much of it is done, and how much there is."""
 
-ASSETS = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 _MAX_CHUNK = 4096
+# Rows of a batch lie along the second or third axis of a launch, which CUDA bounds.
+_MAX_SLOTS = 65_535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,7 @@ class ExportOptions:
         _require(not (self.quant == "none" and self.activations == "int8"), "activations",
                  "'float' where weights are not quantized", self.activations)  # fmt: skip
         _require(self.max_context >= 2, "max_context", "at least 2", self.max_context)
-        _require(self.slots >= 1, "slots", "at least 1", self.slots)
+        _require(1 <= self.slots <= _MAX_SLOTS, "slots", f"1 to {_MAX_SLOTS}", self.slots)
         _require(self.chunk is None or 2 <= self.chunk <= self.max_context, "chunk",
                  f"2 to max_context {self.max_context}", self.chunk)  # fmt: skip
 
@@ -86,16 +88,16 @@ def export_checkpoint(
     `weights` in bytes of the program's constants.
 
     Raises ConfigError, CheckpointError or ExportError where checkpoint and options do not fit, FileExistsError where
-    `output` exists.
+    `output` exists, OSError with its name where it cannot be written.
     """
     report = on_progress or (lambda stage, done, total: None)
     config, tensors = read_config(checkpoint), Checkpoint(checkpoint)
     check_names(tensors, config)
     form = ModelFormat(dtype=checkpoint_dtype(tensors), int4=options.int4)
     _check_context(config, options)
-    assets = {name: (checkpoint / name).read_bytes() for name in ASSETS if (checkpoint / name).is_file()}
+    assets = read_assets(checkpoint)
     weights = stream_weights(tensors, config, form, context=options.max_context)
-    with ProgramWriter(output) as writer:
+    with _naming(output), ProgramWriter(output) as writer:
         first = next(weights)  # checks the group size before the minute that tracing may take
         lowered = lower_model(config, form, options, sampled_vocab_size(config, assets), report)
         program = describe(lowered.program, config, form, options, assets)
@@ -155,31 +157,15 @@ def describe(
     return msgspec.structs.replace(program, producer=f"qwen35-moe {version('qwen35-moe')}", metadata=metadata)
 
 
-def sampled_vocab_size(config: ModelConfig, assets: Mapping[str, bytes]) -> int:
-    """Return the number of ids that the tokenizer knows: logits past them belong to no text. All, without one."""
-    if "tokenizer.json" not in assets:
-        return config.vocab_size
-    document = _json(assets, "tokenizer.json")
-    ids = [*document.get("model", {}).get("vocab", {}).values()]
-    ids += [token["id"] for token in document.get("added_tokens", [])]
-    return min(config.vocab_size, 1 + max(ids, default=config.vocab_size - 1))
-
-
-def stop_ids(config: ModelConfig, assets: Mapping[str, bytes]) -> tuple[int, ...]:
-    """Return the ids that end an output: those of generation_config.json and of config.json."""
-    given = _json(assets, "generation_config.json").get("eos_token_id") if "generation_config.json" in assets else None
-    ids = given if isinstance(given, list) else [] if given is None else [given]
-    return tuple(dict.fromkeys((*ids, *config.eos_token_ids)))
-
-
-def _json(assets: Mapping[str, bytes], name: str) -> dict[str, Any]:
+@contextmanager
+def _naming(output: Path) -> Iterator[None]:
+    """Put the name of what is written into errors that come without one: that the disk is full, for example."""
     try:
-        document = json.loads(assets[name])
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ExportError(f"{name}: not a JSON document: {error}") from error
-    if not isinstance(document, dict):
-        raise ExportError(f"{name}: expected a JSON object, got {type(document).__name__}")
-    return document
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(output)) from error
 
 
 def _check_context(config: ModelConfig, options: ExportOptions) -> None:
