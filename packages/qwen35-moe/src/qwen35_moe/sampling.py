@@ -1,25 +1,30 @@
 """The sampling parameters of one request, and their form as one row of the sampler's inputs."""
 
-import math
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from qwen35_moe.errors import SamplingError
 
-_MAX_SEED = 2**63 - 1
+_MAX_INTEGER = 2**63 - 1
+# Logits times, over or less a number within these bounds are finite in float32.
+_LARGEST, _SMALLEST = 1e30, 1e-30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParameters:
     """How the next token is chosen from the logits; applied in the order of the fields' description.
 
-    repetition_penalty: > 0, divides positive and multiplies negative logits of tokens of prompt and output; 1 is off.
-    presence_penalty, frequency_penalty: subtracted once, or once per occurrence, for tokens of the output; 0 is off.
-    temperature: >= 0; 0 takes the largest logit, the lower id on ties.
-    top_k: keep the k largest logits; 0 or -1 is off.
+    repetition_penalty: 1e-30 to 1e30, divides positive and multiplies negative logits of tokens of prompt and output;
+    1 is off.
+    presence_penalty, frequency_penalty: -1e30 to 1e30, subtracted once, or once per occurrence, for tokens of the
+    output; 0 is off.
+    temperature: 0 to 1e30; 0 takes the largest logit, the lower id on ties.
+    top_k: keep the k largest logits; 0, -1 or more than there are is off; below 2^63.
     top_p: keep the smallest set of tokens with at least this probability, 0 < top_p <= 1; 1 is off.
     min_p: keep tokens with at least this share of the largest probability, 0 <= min_p <= 1; 0 is off.
     seed: 0 <= seed < 2^63; the same seed gives the same tokens, whatever else runs beside.
@@ -37,26 +42,50 @@ class SamplingParameters:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _require(_finite(self.temperature) and self.temperature >= 0, "temperature", ">= 0", self.temperature)
-        _require(_whole(self.top_k) and self.top_k >= -1, "top_k", "an integer >= -1", self.top_k)
-        _require(_finite(self.top_p) and 0 < self.top_p <= 1, "top_p", "0 < top_p <= 1", self.top_p)
-        _require(_finite(self.min_p) and 0 <= self.min_p <= 1, "min_p", "0 <= min_p <= 1", self.min_p)
-        _require(_finite(self.presence_penalty), "presence_penalty", "a finite number", self.presence_penalty)
-        _require(_finite(self.frequency_penalty), "frequency_penalty", "a finite number", self.frequency_penalty)
-        _require(
-            _finite(self.repetition_penalty) and self.repetition_penalty > 0,
-            "repetition_penalty", "> 0", self.repetition_penalty,
-        )  # fmt: skip
-        _require(_whole(self.seed) and 0 <= self.seed <= _MAX_SEED, "seed", "0 <= seed < 2^63", self.seed)
+        _require(_within(self.temperature, 0, _LARGEST), "temperature", "0 to 1e30", self.temperature)
+        _require(_whole(self.top_k, -1), "top_k", "an integer from -1 to 2^63 - 1", self.top_k)
+        _require(_within(self.top_p, 0, 1) and self.top_p > 0, "top_p", "0 < top_p <= 1", self.top_p)
+        _require(_within(self.min_p, 0, 1), "min_p", "0 <= min_p <= 1", self.min_p)
+        for name in ("presence_penalty", "frequency_penalty"):
+            penalty = getattr(self, name)
+            _require(_within(penalty, -_LARGEST, _LARGEST), name, "-1e30 to 1e30", penalty)
+        penalty = self.repetition_penalty
+        _require(_within(penalty, _SMALLEST, _LARGEST), "repetition_penalty", "1e-30 to 1e30", penalty)
+        _require(_whole(self.seed, 0), "seed", "an integer from 0 to 2^63 - 1", self.seed)
 
     @classmethod
-    def from_generation_config(cls, document: Mapping[str, Any]) -> "SamplingParameters":
-        """Return the defaults that a checkpoint's generation_config.json gives; `do_sample` false is temperature 0."""
+    def from_generation_config(
+        cls, document: Mapping[str, Any], *, where: object = "generation_config.json"
+    ) -> "SamplingParameters":
+        """Return the defaults that a checkpoint's generation_config.json gives; `do_sample` false is temperature 0.
+
+        Raises SamplingError, naming `where`, where a value is outside its range.
+        """
         known = {field.name for field in fields(cls)} - {"seed"}
         values = {name: value for name, value in document.items() if name in known and value is not None}
         if document.get("do_sample") is False:
             values["temperature"] = 0.0
-        return cls(**values)
+        try:
+            return cls(**values)
+        except SamplingError as error:
+            raise SamplingError(f"{where}: {error}") from error
+
+
+def read_defaults(folder: Path) -> SamplingParameters:
+    """Return the defaults of a folder's generation_config.json; those of the class where there is none.
+
+    Raises SamplingError where it is no JSON object, or a value in it is outside its range.
+    """
+    path = folder / "generation_config.json"
+    if not path.is_file():
+        return SamplingParameters()
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SamplingError(f"{path}: not a JSON document: {error}") from error
+    if not isinstance(document, dict):
+        raise SamplingError(f"{path}: expected a JSON object, got {type(document).__name__}")
+    return SamplingParameters.from_generation_config(document, where=path)
 
 
 # The sampler's inputs in the order of the method `sample`, after the logits.
@@ -72,12 +101,12 @@ COLUMNS: tuple[tuple[str, torch.dtype], ...] = (
 )
 
 
-def _finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _within(value: object, least: float, most: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
 
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MAX_INTEGER
 
 
 def _require(condition: bool, name: str, expected: str, given: object) -> None:
