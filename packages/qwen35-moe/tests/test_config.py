@@ -1,6 +1,7 @@
 """The configuration: both forms of config.json, and one clear error for everything else."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,9 @@ def test_missing_rotary_key_is_named(key: str) -> None:
         ({"hidden_size": 0}, "hidden_size: expected a positive integer, got 0"),
         ({"hidden_size": "64"}, "hidden_size: expected int, got '64'"),
         ({"num_experts": True}, "num_experts: expected a positive integer, got True"),
-        ({"rms_norm_eps": "small"}, "rms_norm_eps: expected a positive number"),
+        ({"rms_norm_eps": "small"}, "rms_norm_eps: expected a positive, finite number"),
+        ({"rms_norm_eps": math.inf}, "rms_norm_eps: expected a positive, finite number, got inf"),
+        ({"architectures": 5}, "architectures: expected a list of names, got 5"),
         ({"hidden_act": "gelu"}, "hidden_act: expected 'silu', got 'gelu'"),
         ({"attention_bias": True}, "attention_bias: expected False, got True"),
         ({"attn_output_gate": False}, "attn_output_gate: expected True"),

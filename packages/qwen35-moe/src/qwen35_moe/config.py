@@ -1,6 +1,7 @@
 """The model's configuration, read from a Hugging Face `config.json`; a missing key is an error, never a default."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +70,7 @@ def read_config(folder: Path) -> ModelConfig:
     """Read `folder/config.json`. Raises ConfigError where it is missing, no JSON, or not of this family."""
     path = folder / "config.json"
     if not folder.is_dir():
-        raise ConfigError(f"{folder}: no such folder")
+        raise ConfigError(f"{folder}: " + ("expected a folder, got a file" if folder.exists() else "no such folder"))
     if not path.is_file():
         raise ConfigError(f"{folder}: expected a checkpoint folder with a config.json, found none")
     try:
@@ -149,13 +150,15 @@ class _Keys:
 
     def number(self, key: str) -> float:
         value = self.require(key, object)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise ConfigError(f"{self.where}: {key}: expected a positive number, got {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise ConfigError(f"{self.where}: {key}: expected a positive, finite number, got {value!r}")
         return float(value)
 
 
 def _check_architecture(document: Mapping[str, Any], where: str) -> None:
     names, model_type = document.get("architectures"), document.get("model_type")
+    if not isinstance(names, list | None):
+        raise ConfigError(f"{where}: architectures: expected a list of names, got {names!r}")
     named = [name for name in names or () if name in ARCHITECTURES]
     if not named and (names or model_type not in (_OUTER_MODEL_TYPE, _TEXT_MODEL_TYPE)):
         given = ", ".join(map(str, names)) if names else "none named"
