@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from device_core import read_program
@@ -43,6 +44,21 @@ def test_rows_are_those_asked_for(engine: Engine) -> None:
 def test_lengths_that_do_not_fit_are_refused_with_both_numbers(engine: Engine) -> None:
     with pytest.raises(PromptError, match="bench: 41 tokens do not fit the context of 40"):
         measure(engine, prompts=(3,), new_tokens=21, contexts=(20,))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"prompts": (3, 0)}, "prompts: expected at least 1, got 0"),
+        ({"new_tokens": 0}, "new_tokens: expected at least 1, got 0"),
+        ({"repeats": 0}, "repeats: expected at least 1, got 0"),
+        ({"prompts": (), "contexts": (0,), "new_tokens": 40}, "41 tokens do not fit the context of 40"),
+    ],
+    ids=["prompt", "new-tokens", "repeats", "context-0-is-one-token"],
+)
+def test_counts_are_refused_before_anything_runs(engine: Engine, wrong: dict[str, Any], told: str) -> None:
+    with pytest.raises(PromptError, match=told):
+        measure(engine, **wrong, on_row=lambda row: pytest.fail(row.name))
 
 
 def constants(program: Path) -> dict[str, ConstantSpec]:

@@ -69,9 +69,12 @@ def measure(
 ) -> Report:
     """Measure prompts of each length, and outputs after each context (0: after one token), with random token ids.
 
-    Raises PromptError, before anything runs, where a length does not fit the engine's context.
+    Raises PromptError, before anything runs, where a length or count is below 1 or does not fit the engine's context.
     """
-    longest = max((*prompts, *(context + new_tokens for context in contexts)), default=0)
+    counts = {"prompts": min(prompts, default=1), "new_tokens": new_tokens, "repeats": repeats}
+    if wrong := [f"{name}: expected at least 1, got {count}" for name, count in counts.items() if count < 1]:
+        raise PromptError(f"bench: {wrong[0]}")
+    longest = max((*prompts, *(max(context, 1) + new_tokens for context in contexts)), default=0)
     if longest > engine.info.context:
         raise PromptError(f"bench: {longest} tokens do not fit the context of {engine.info.context}")
     rows = []

@@ -31,6 +31,8 @@ _OPERATOR_OF = (
     ("memcpy", "copies"),
 )
 
+_WARM_UPS = 8
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorShare:
@@ -57,16 +59,25 @@ class Kernel:
     end: float
 
 
+def check_profilable(engine: Engine, *, context: int, steps: int = 32) -> None:
+    """Raise EngineError where the engine is not on a GPU, or its context has no room for `steps` after a prompt."""
+    if engine.device.is_host:
+        raise EngineError("profile: the program runs on the host; kernels are profiled on a GPU")
+    if (needed := max(context, 1) + _WARM_UPS + steps) > engine.info.context:
+        raise EngineError(f"profile: {needed} tokens do not fit the context of {engine.info.context}")
+
+
 def profile_decode(engine: Engine, *, context: int, steps: int = 32) -> tuple[OperatorShare, ...]:
     """Profile `steps` decode steps after a prompt of `context` tokens; the largest share comes first.
 
-    Raises EngineError where the engine is not on a GPU.
+    Raises EngineError as `check_profilable` does.
     """
-    if engine.device.is_host:
-        raise EngineError("profile: the program runs on the host; kernels are profiled on a GPU")
+    check_profilable(engine, context=context, steps=steps)
     prompt = [1] * max(context, 1)
-    generation = engine.generate(prompt, SamplingParameters(temperature=0), max_new_tokens=steps + 16, stop_ids=())
-    for _ in range(8):
+    generation = engine.generate(
+        prompt, SamplingParameters(temperature=0), max_new_tokens=_WARM_UPS + steps + 1, stop_ids=()
+    )
+    for _ in range(_WARM_UPS):
         next(generation)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(steps):
