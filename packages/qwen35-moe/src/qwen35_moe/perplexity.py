@@ -12,12 +12,16 @@ from pathlib import Path
 
 import cuda_kernels
 import torch
+from cuda_kernels.int4 import GROUP_SIZES
 from torch.nn import functional
 
-from qwen35_moe.checkpoint.load import load_decoder
+from qwen35_moe.checkpoint import Checkpoint
+from qwen35_moe.checkpoint.load import load_decoder, quantized_columns
+from qwen35_moe.config import read_config
 from qwen35_moe.engine import Engine
 from qwen35_moe.errors import PromptError
 from qwen35_moe.model import Decoder, Int4
+from qwen35_moe.quantize import check_group_size
 
 END_OF_TEXT = "<|endoftext|>"
 _LOGIT_ROWS = 512
@@ -50,8 +54,10 @@ class Loss:
 def windows(ids: Sequence[int], *, end: int, length: int) -> list[list[int]]:
     """Cut ids behind each ``end`` and again into at most ``length - 1`` tokens, and put ``end`` before each piece.
 
-    Raises PromptError where there is no token to predict.
+    Raises PromptError where there is no token to predict, or a window has no room for one.
     """
+    if length < 2:
+        raise PromptError(f"window: expected at least 2 tokens, got {length}")
     pieces: list[list[int]] = []
     document: list[int] = []
     for token in ids:
@@ -96,9 +102,14 @@ def checkpoint_loss(folder: Path, int4: Int4 | None, *, length: int, device: tor
 
 
 def program_loss(engine: Engine) -> LossOfWindow:
-    """Return the loss of a loaded program, which gives logits of one position a call."""
+    """Return the loss of a loaded program, which gives logits of one position a call.
+
+    The loss raises PromptError where a window is longer than the program's context allows.
+    """
 
     def loss_of(window: list[int]) -> float:
+        if len(window) - 1 > engine.info.context:
+            raise PromptError(f"window: {len(window) - 1} tokens do not fit the context of {engine.info.context}")
         return sum(
             _nats(engine.prefill([token], start=position), torch.tensor([following], device=engine.device.torch))
             for position, (token, following) in enumerate(pairwise(window))
@@ -107,11 +118,20 @@ def program_loss(engine: Engine) -> LossOfWindow:
     return loss_of
 
 
-def int4_forms() -> Iterator[Int4]:
-    """Yield every int4 form: each group size with float and with int8 activations."""
-    for group_size in (32, 64, 128):
-        yield Int4(group_size=group_size)
-        yield Int4(group_size=group_size, activations="int8")
+def int4_forms(folder: Path, group_size: int | None = None) -> Iterator[Int4]:
+    """Yield the int4 forms of a checkpoint: each group size, or the one given, with float and with int8 activations.
+
+    Group sizes that do not divide every matrix are left out. Raises ExportError where that is the one given.
+    """
+    matrices = dict(quantized_columns(Checkpoint(folder), read_config(folder)))
+    fitting = [size for size in GROUP_SIZES if all(columns % size == 0 for columns in matrices.values())]
+    if group_size is not None:
+        for name, columns in matrices.items():
+            check_group_size(name, columns, group_size)
+        fitting = [group_size]
+    for size in fitting:
+        yield Int4(group_size=size)
+        yield Int4(group_size=size, activations="int8")
 
 
 def _nats(logits_TV: torch.Tensor, targets_T: torch.Tensor) -> float:

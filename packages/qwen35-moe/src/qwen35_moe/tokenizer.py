@@ -5,7 +5,7 @@ from pathlib import Path
 
 import tokenizers
 
-from qwen35_moe.errors import Qwen35MoeError
+from qwen35_moe.errors import PromptError, Qwen35MoeError
 
 
 class TokenizerError(Qwen35MoeError):
@@ -54,7 +54,12 @@ class Tokenizer:
         return cls(backend)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text; no token is added to it."""
+        """Return the ids of a text; no token is added to it.
+
+        Raises PromptError where the text has half of a surrogate pair, which is no character: text that was not UTF-8.
+        """
+        if wrong := [character for character in text if "\ud800" <= character <= "\udfff"]:
+            raise PromptError(f"text: expected Unicode characters, got the surrogate {wrong[0]!r}; was it UTF-8?")
         ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         return ids
 

@@ -60,3 +60,14 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
         return code, captured.out, captured.err
 
     return run
+
+
+def refused(result: tuple[int, str, str], *words: str) -> None:
+    """Check that a command told a mistake in one line that has these words."""
+    code, _, error = result
+    assert code == 2
+    told = [line for line in error.splitlines() if not line.startswith(("memory on", "loaded in"))]
+    assert len(told) == 1, error
+    assert told[0].startswith("error: ")
+    for word in words:
+        assert word in error

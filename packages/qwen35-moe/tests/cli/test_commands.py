@@ -161,6 +161,38 @@ def test_perplexity_of_a_checkpoint_and_of_its_program(
     assert program["loss"] == pytest.approx(forms["int4 group 32, float activations"]["loss"], rel=1e-4)
 
 
+def test_perplexity_takes_the_group_sizes_that_divide_every_matrix(
+    command: Command, text_checkpoint: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("a text", encoding="utf-8")
+    code, out, _ = command("perplexity", text_checkpoint, "--text", path, "--json")
+    assert code == 0
+    forms = json.loads(out)["forms"]
+    assert list(forms) == ["unquantized", *(f"int4 group 32, {kind} activations" for kind in ("float", "int8"))]
+    assert all(figures["tokens"] == 6 for figures in forms.values())
+
+
+def test_no_command_shows_the_help(command: Command) -> None:
+    code, out, _ = command()
+    assert code == 0
+    assert out == command("--help")[1]
+
+
+@pytest.mark.parametrize(
+    "setup",
+    ["sys.stdout = None", "sys.stdout = io.TextIOWrapper(io.BytesIO(), encoding='ascii')"],
+    ids=["no-output", "ascii-output"],
+)
+def test_text_goes_to_any_output(text_program: Path, setup: str) -> None:
+    script = (
+        f"import io, sys; {setup}; from qwen35_moe.cli import main;"
+        f"raise SystemExit(main(['run', {str(text_program)!r}, '--prompt', 'x', '--seed', '0', '--temperature', '5']))"
+    )
+    process = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE)
+    assert (process.returncode, process.stderr) == (0, b"")
+
+
 def test_closed_pipe_is_quiet(text_program: Path) -> None:
     script = f"from qwen35_moe.cli import main; raise SystemExit(main(['inspect', {str(text_program)!r}, '--json']))"
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

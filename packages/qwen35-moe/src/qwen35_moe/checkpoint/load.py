@@ -44,14 +44,21 @@ def stream_weights(
     """
     names = text_names(checkpoint)
     if form.int4 is not None:
-        for target in (target for target in targets(config, names) if target.scales is not None):
-            check_group_size(target.blocks[0].sources[0].name, target.sizes[-1], form.int4.group_size)
+        for name, columns in quantized_columns(checkpoint, config):
+            check_group_size(name, columns, form.int4.group_size)
     yield "rope", rope_table(context, config.rotary_dim, config.rope_theta, form.dtype)
     for target in targets(config, names):
         if form.int4 is not None and target.scales is not None:
             yield from _quantized(target, target.scales, checkpoint, names, form)
         else:
             yield target.name, _dense(target, checkpoint, names, form)
+
+
+def quantized_columns(checkpoint: Checkpoint, config: ModelConfig) -> Iterator[tuple[str, int]]:
+    """Yield (name in the checkpoint, without its prefix; columns) of every matrix that int4 quantizes."""
+    for target in targets(config, text_names(checkpoint)):
+        if target.scales is not None:
+            yield target.blocks[0].sources[0].name, target.sizes[-1]
 
 
 def _read_block(block: Block, checkpoint: Checkpoint, names: dict[str, str]) -> torch.Tensor:

@@ -30,16 +30,23 @@ def bench(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to a file, too.")] = None,
 ) -> None:
     """Measure prompt (pp) and output (tg) speed, with random tokens."""
+    from qwen35_moe.cli.files import check_writable, write_text
+
     lengths, depths = read_lengths("--prompts", prompts), read_lengths("--context", contexts)
+    check_writable(json_file)
+    check_writable(profile_plot)
     from qwen35_moe.benchmark import measure
     from qwen35_moe.cli.model import program_folder
     from qwen35_moe.cli.run import tell_plan
     from qwen35_moe.engine import Engine
+    from qwen35_moe.profiling import check_profilable
 
     folder = program_folder(model, device)
     begin = time.perf_counter()
     with Engine.load(folder, device=device, on_plan=tell_plan) as engine:
         typer.echo(f"loaded in {time.perf_counter() - begin:.2f} s", err=True)
+        if profile or profile_plot:
+            check_profilable(engine, context=max(depths, default=0))
         typer.echo(HEADER)
         report = measure(
             engine, prompts=lengths, new_tokens=new_tokens, contexts=depths, repeats=repeats, on_row=_show_row
@@ -55,7 +62,7 @@ def bench(
             **report.document(),
             "profile": list(map(asdict, shares)),
         }
-        json_file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        write_text(json_file, json.dumps(document, indent=2) + "\n")
 
 
 HEADER = (
@@ -83,6 +90,7 @@ def _show_row(row: "Measurement") -> None:
 
 def _profile(engine: "Engine", context: int, picture: Path | None) -> "tuple[OperatorShare, ...]":
     """Profile decode steps behind the longest context, show and perhaps draw the result."""
+    from qwen35_moe.cli.files import write_text
     from qwen35_moe.profile_picture import describe, render_svg
     from qwen35_moe.profiling import profile_decode
 
@@ -90,7 +98,7 @@ def _profile(engine: "Engine", context: int, picture: Path | None) -> "tuple[Ope
     for share in shares:
         typer.echo(f"  {share.operator:<24}{share.calls:>6.0f} calls  {describe(share)}")
     if picture is not None:
-        picture.write_text(render_svg(shares, f"decode step at context {context}"), encoding="utf-8")
+        write_text(picture, render_svg(shares, f"decode step at context {context}"))
     return shares
 
 

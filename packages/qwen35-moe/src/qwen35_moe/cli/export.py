@@ -20,18 +20,18 @@ def export(
     ] = None,
 ) -> None:
     """Export a checkpoint to a program folder."""
-    from qwen35_moe.cli.model import CONFIG, export_progress
+    from qwen35_moe.cli.model import export_progress, is_program
     from qwen35_moe.errors import CheckpointError
     from qwen35_moe.exporter import ExportOptions, export_checkpoint
 
-    if not checkpoint.is_dir():
-        raise CheckpointError(f"{checkpoint}: there is no such folder")
-    if not (checkpoint / CONFIG).is_file():
-        raise CheckpointError(f"{checkpoint}: not a checkpoint: there is no {CONFIG} in it")
+    if is_program(checkpoint):
+        raise CheckpointError(f"{checkpoint}: expected a checkpoint folder, got a program that is exported already")
+    if output.exists():
+        raise FileExistsError(f"{output}: exists already; name a folder that does not, or remove it")
     options = ExportOptions(
         quant=quant, group_size=group_size, max_context=max_context, slots=slots, device=device, activations=activations
     )
     with export_progress(f"exporting {checkpoint}") as (report, _):
         program = export_checkpoint(checkpoint, output, options, report)
     nbytes = sum(path.stat().st_size for path in output.iterdir() if path.is_file())
-    typer.echo(f"{output}: {len(program.methods)} methods, {len(program.constants)} constants, {nbytes / 1e9:.2f} GB")
+    typer.echo(f"{output}: {len(program.methods)} methods, {len(program.constants)} constants, {nbytes / 1e6:,.1f} MB")

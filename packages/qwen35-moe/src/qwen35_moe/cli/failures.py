@@ -24,8 +24,8 @@ def exit_code_of(error: BaseException) -> int | None:
     if hasattr(error, "format_message"):  # the command line itself is wrong
         tell(error.format_message())
         return MISTAKE
-    if isinstance(error, OSError) and error.filename is not None:
-        tell(f"{error.filename}: {error.strerror}")
+    if isinstance(error, OSError) and error.strerror is not None:
+        tell(error.strerror if error.filename is None else f"{error.filename}: {error.strerror}")
         return MISTAKE
     if isinstance(error, OSError | UnicodeDecodeError) or _is_told(error):
         tell(str(error))

@@ -11,24 +11,27 @@ def inspect(
     folder: Annotated[Path, typer.Argument(help="Program folder.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     memory_plan: Annotated[Path | None, typer.Option(help="Draw the planned memory of a method as SVG.")] = None,
-    method: Annotated[str, typer.Option(help="The method that --memory-plan draws.")] = "decode",
+    method: Annotated[str | None, typer.Option(help="The method that --memory-plan draws; by default decode.")] = None,
 ) -> None:
     """Show methods, inputs and outputs, planned buffers, instructions and constants; no weight is read."""
     from device_core.schema.codec import read_program
 
+    from qwen35_moe.cli.files import write_text
     from qwen35_moe.errors import EngineError
     from qwen35_moe.inspection import describe, program_document
 
     if not folder.is_dir():
-        raise EngineError(f"{folder}: there is no such folder")
+        raise EngineError(f"{folder}: " + ("expected a folder, got a file" if folder.exists() else "no such folder"))
+    if method is not None and memory_plan is None:
+        raise EngineError("--method: expected together with --memory-plan, whose method it names")
     program = read_program(folder)
     if memory_plan is not None:
         from export_passes.memory_plan.picture import render_svg
 
         methods = {each.name: each for each in program.methods}
-        if method not in methods:
-            raise EngineError(f"{folder}: no method {method!r}; there are {', '.join(methods)}")
-        memory_plan.write_text(render_svg(methods[method]), encoding="utf-8")
+        if (drawn := "decode" if method is None else method) not in methods:
+            raise EngineError(f"{folder}: no method {drawn!r}; there are {', '.join(methods)}")
+        write_text(memory_plan, render_svg(methods[drawn]))
     if as_json:
         typer.echo(json.dumps(program_document(program), ensure_ascii=False, indent=2))
     else:

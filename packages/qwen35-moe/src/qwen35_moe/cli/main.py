@@ -1,5 +1,6 @@
 """The entry point: which command, and how a failure is told."""
 
+import io
 import os
 import sys
 
@@ -13,7 +14,6 @@ PACKAGES = ("qwen35-moe", "cuda-kernels", "export-passes", "device-core")
 app = typer.Typer(
     name="qwen35-moe",
     help="Run Qwen3.5-MoE models: quantize, export to a device-aware program, stream text.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # rich takes longer to import than --help may take
@@ -33,11 +33,21 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _options(
+    context: typer.Context,
     _: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Show all four versions."),
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def _prepare_output() -> None:
+    """Let a character that the terminal's encoding lacks become a question mark, and no output at all be no error."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - stays open as long as the process
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,6 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     0: done. 1: nobody reads the output. 2: a mistake of the user, told in one line on stderr. 130: interrupted.
     """
     try:
+        _prepare_output()
         code = app(arguments, standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:

@@ -22,29 +22,39 @@ def perplexity(
         Path | None,
         typer.Option(help="UTF-8 file; by default the held-out texts of the tiny model.", show_default=False),
     ] = None,
-    quant: Annotated[Quant, typer.Option(help="Forms of a checkpoint to measure.")] = "all",
-    group_size: Annotated[int | None, typer.Option(help="Of int4: 32, 64 or 128; by default all.")] = None,
+    quant: Annotated[
+        Quant | None, typer.Option(help="Forms of a checkpoint to measure; by default all.", show_default=False)
+    ] = None,
+    group_size: Annotated[
+        int | None, typer.Option(help="Of int4: 32, 64 or 128; by default all that divide the model's matrices.")
+    ] = None,
     activations: Annotated[Literal["float", "int8"] | None, typer.Option(help="Of int4; by default both.")] = None,
     window: Annotated[int, typer.Option(help="Longest piece of text that is read at once, in tokens.")] = 1024,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda:0.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show the loss a token and the perplexity of a model on a text."""
-    from qwen35_moe.cli.model import export_progress, model_folder
+    from qwen35_moe.cli.files import read_text
+    from qwen35_moe.cli.model import export_progress, is_program, model_folder
     from qwen35_moe.errors import PromptError
     from qwen35_moe.perplexity import END_OF_TEXT, total_loss, windows
     from qwen35_moe.tokenizer import Tokenizer
 
     folder = model_folder(model)
+    if is_program(folder) and (quant, group_size, activations) != (None, None, None):
+        raise PromptError("--quant, --group-size and --activations: expected with a checkpoint; a program has its form")
     path = text or held_out_text()
     tokenizer = Tokenizer.from_folder(folder)
     end = tokenizer.encode(END_OF_TEXT)
-    if len(end) != 1 or window < 2:
-        raise PromptError(f"expected a tokenizer that knows {END_OF_TEXT} and a window of at least 2, got {window}")
-    pieces = windows(tokenizer.encode(path.read_text(encoding="utf-8")), end=end[0], length=window)
+    if len(end) != 1:
+        raise PromptError(f"{folder}: expected a tokenizer that knows {END_OF_TEXT}")
+    pieces = windows(tokenizer.encode(read_text(path)), end=end[0], length=window)
     losses: dict[str, Loss] = {}
     with export_progress(f"reading {path.name}") as (report, _):
-        for label, loss_of in _forms(folder, quant, group_size, activations, window, device):
+        forms = _program_form(folder, device) if is_program(folder) else _checkpoint_forms(
+            folder, quant or "all", group_size, activations, max(map(len, pieces)), device
+        )  # fmt: skip
+        for label, loss_of in forms:
             losses[label] = total_loss(pieces, loss_of, partial(report, label))
     if as_json:
         typer.echo(json.dumps({"text": path.name, "forms": documents(losses)}, indent=2))
@@ -73,28 +83,37 @@ def documents(losses: "dict[str, Loss]") -> dict[str, dict[str, float]]:
     }
 
 
-def _forms(
-    folder: Path, quant: Quant, group_size: int | None, activations: str | None, window: int, device: str
-) -> "Iterator[tuple[str, LossOfWindow]]":
-    """Yield what is measured: the program as it is, or the forms of a checkpoint that were asked for."""
-    import torch
-
-    from qwen35_moe.cli.model import is_program, resolve_device
+def _program_form(folder: Path, device: str) -> "Iterator[tuple[str, LossOfWindow]]":
+    """Yield a program as it is."""
     from qwen35_moe.engine import Engine
-    from qwen35_moe.perplexity import checkpoint_loss, int4_forms, program_loss
+    from qwen35_moe.perplexity import program_loss
 
-    if is_program(folder):
-        with Engine.load(folder, device=device) as engine:
-            yield engine.info.quant, program_loss(engine)
-        return
-    place = torch.device(resolve_device(device))
+    with Engine.load(folder, device=device) as engine:
+        yield engine.info.quant, program_loss(engine)
+
+
+def _checkpoint_forms(
+    folder: Path, quant: Quant, group_size: int | None, activations: str | None, longest: int, device: str
+) -> "Iterator[tuple[str, LossOfWindow]]":
+    """Yield the forms of a checkpoint that were asked for; ``longest`` is the longest window's number of tokens."""
+    from device_core import Device
+
+    from qwen35_moe.cli.model import resolve_device
+    from qwen35_moe.engine import check_gpu
+    from qwen35_moe.errors import PromptError
+    from qwen35_moe.perplexity import checkpoint_loss, int4_forms
+
+    if not (place := Device.parse(resolve_device(device))).is_host:
+        check_gpu(place)
+    if quant == "none" and (group_size, activations) != (None, None):
+        raise PromptError("--group-size and --activations: expected where --quant is int4 or all, got none")
     if quant in ("all", "none"):
-        yield "unquantized", checkpoint_loss(folder, None, length=window, device=place)
+        yield "unquantized", checkpoint_loss(folder, None, length=longest, device=place.torch)
     if quant in ("all", "int4"):
-        for form in int4_forms():
-            if group_size in (None, form.group_size) and activations in (None, form.activations):
+        for form in int4_forms(folder, group_size):
+            if activations in (None, form.activations):
                 label = f"int4 group {form.group_size}, {form.activations} activations"
-                yield label, checkpoint_loss(folder, form, length=window, device=place)
+                yield label, checkpoint_loss(folder, form, length=longest, device=place.torch)
 
 
 def _print_table(losses: "dict[str, Loss]") -> None:

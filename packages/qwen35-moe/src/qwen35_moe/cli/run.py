@@ -56,15 +56,13 @@ def run(
 
 def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
     """Return the text to complete. Raises PromptError where there is none or two."""
+    from qwen35_moe.cli.files import read_text
     from qwen35_moe.errors import PromptError
 
     if (prompt is None) == (prompt_file is None):
         raise PromptError("expected one of --prompt and --prompt-file, got " + ("none" if prompt is None else "both"))
     if prompt_file is not None:
-        try:
-            return prompt_file.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise PromptError(f"{prompt_file}: expected UTF-8 text: {error}") from error
+        return read_text(prompt_file)
     assert prompt is not None
     return prompt
 
@@ -74,13 +72,11 @@ def sampling_of(folder: Path, given: dict[str, Any]) -> "SamplingParameters":
     import dataclasses
     import secrets
 
-    from qwen35_moe.sampling import SamplingParameters
+    from qwen35_moe.sampling import read_defaults
 
-    path = folder / "generation_config.json"
-    document = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     chosen = {name: value for name, value in given.items() if value is not None}
     chosen.setdefault("seed", secrets.randbelow(2**63))
-    return dataclasses.replace(SamplingParameters.from_generation_config(document), **chosen)
+    return dataclasses.replace(read_defaults(folder), **chosen)
 
 
 def tell_plan(plan: object) -> None:
