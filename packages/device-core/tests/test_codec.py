@@ -1,6 +1,7 @@
 """Program folders: round trips, damage, and writers that fail."""
 
 import contextlib
+import errno
 import json
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from device_core import ProgramError, ProgramWriter, read_program
 from device_core.schema import types as t
 from device_core.schema.codec import PARTIAL_MARK, decode_program, encode_program
 from device_core.schema.dtypes import DTYPES
-from device_core.schema.shards import ShardReader
+from device_core.schema.shards import ShardReader, ShardWriter
 from device_core.testing import MethodBuilder, write_program
 
 Folder = Callable[..., Path]
@@ -114,6 +115,19 @@ def test_failure_leaves_no_folder(tmp_path: Path) -> None:
         writer.add_constant("c", torch.ones(3))
         assert [PARTIAL_MARK in p.name for p in tmp_path.iterdir()] == [True]
         raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_failure_on_a_full_disk_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is buffered cannot be written when the shard is closed either."""
+
+    def full(_: ShardWriter) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ShardWriter, "abandon", full)
+    with pytest.raises(OSError, match="No space left"), ProgramWriter(tmp_path / "program") as writer:
+        writer.add_constant("weight", torch.zeros(3))
+        raise OSError(errno.ENOSPC, "No space left on device")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -103,9 +103,11 @@ class ProgramWriter:
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
         if self._open:
             self._open = False
-            for shard in self._shards:
-                shard.abandon()
-            shutil.rmtree(self._partial)
+            try:
+                for shard in self._shards:
+                    shard.abandon()
+            finally:  # where the disk is full, closing a shard fails once more
+                shutil.rmtree(self._partial)
 
     def add_constant(self, name: str, tensor: torch.Tensor) -> None:
         """Write one constant; it is stored contiguously and not kept."""
