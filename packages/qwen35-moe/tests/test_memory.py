@@ -17,6 +17,7 @@ def test_sums_are_those_of_the_loaded_module(small_program: Path) -> None:
         assert plan.state == sum(tensor.nbytes for tensor in module.default_session.state.values())
         assert 0 < plan.scratch + plan.io <= module.planned_nbytes
     assert plan.total == plan.weights + plan.state + plan.scratch + plan.io
+    assert f"weights {plan.weights / 1024**2:.2f} MiB" in str(plan)
 
 
 def test_another_device_holds_nothing(small_program: Path) -> None:

@@ -34,9 +34,9 @@ class MemoryPlan:
         return self.weights + self.state + self.scratch + self.io
 
     def __str__(self) -> str:
-        parts = ", ".join(f"{name} {_gib(getattr(self, name))}" for name in ("weights", "state", "scratch", "io"))
-        left = "" if self.nbytes_free is None else f"; free {_gib(self.nbytes_free)}"
-        return f"memory on {self.device}: {parts}; total {_gib(self.total)}{left}"
+        parts = ", ".join(f"{name} {_amount(getattr(self, name))}" for name in ("weights", "state", "scratch", "io"))
+        left = "" if self.nbytes_free is None else f"; free {_amount(self.nbytes_free)}"
+        return f"memory on {self.device}: {parts}; total {_amount(self.total)}{left}"
 
 
 def plan_memory(program: t.Program, device: Device, *, nbytes_free: int | None = None) -> MemoryPlan:
@@ -64,8 +64,8 @@ def check_memory(plan: MemoryPlan) -> None:
     if plan.nbytes_free is not None and plan.total + _WORKSPACE_NBYTES > plan.nbytes_free:
         needed = plan.total + _WORKSPACE_NBYTES
         raise MemoryPlanError(
-            f"the program does not fit: it needs {_gib(needed)} (with {_gib(_WORKSPACE_NBYTES)} for its operators), "
-            f"{_gib(plan.nbytes_free)} are free; {plan}"
+            f"the program does not fit: it needs {_amount(needed)} (with {_amount(_WORKSPACE_NBYTES)} for its operators), "
+            f"{_amount(plan.nbytes_free)} are free; {plan}"
         )
 
 
@@ -79,5 +79,5 @@ def _nbytes(spec: t.ConstantSpec | t.StateSpec) -> int:
     return math.prod(spec.sizes) * bits
 
 
-def _gib(nbytes: int) -> str:
-    return f"{nbytes / 1024**3:.2f} GiB"
+def _amount(nbytes: int) -> str:
+    return f"{nbytes / 1024**3:.2f} GiB" if nbytes >= 1024**3 // 10 else f"{nbytes / 1024**2:.2f} MiB"
