@@ -3,7 +3,7 @@
 T tokens, H hidden, E experts, I expert width, k slots of a token (routed, then shared), P = T·k pairs of both.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.nn import functional
@@ -165,23 +165,26 @@ def _experts(
     known_Tk = (ids_Tk >= 0) & (ids_Tk < num_experts)
     if tokens <= ROWWISE_TOKENS:
         for t, ids in enumerate(ids_Tk.tolist()):
-            for slot, expert in enumerate(ids):
-                if 0 <= expert < num_experts:
-                    pairs_TkH[t, slot] = _expert(x_TH[t], *load(expert))
+            known = [slot for slot, expert in enumerate(ids) if 0 <= expert < num_experts]
+            if known:
+                pairs_TkH[t, known] = _experts_of_token(x_TH[t : t + 1], [load(ids[slot]) for slot in known])
     else:
         for expert in torch.unique(ids_Tk[known_Tk]).tolist():
             token, slot = (ids_Tk == expert).nonzero(as_tuple=True)
-            pairs_TkH[token, slot] = _expert(x_TH[token], *load(expert))
+            w1, w2 = load(expert)
+            h = _swiglu(functional.linear(x_TH[token], w1)).to(x_TH.dtype)
+            pairs_TkH[token, slot] = functional.linear(h, w2).to(torch.float32)
     # Selected and not multiplied by zero: the weight of an unknown id may be anything.
     known_weights_Tk = torch.where(known_Tk, weights_Tk, 0.0)
     total = (pairs_TkH * known_weights_Tk.unsqueeze(-1)).sum(1)
     return total if residual_TH is None else total + residual_TH.to(torch.float32)
 
 
-def _expert(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> torch.Tensor:
-    """Return the output (…, H) float32 of one expert for x (…, H)."""
-    h = _swiglu(functional.linear(x, w1)).to(x.dtype)
-    return functional.linear(h, w2).to(torch.float32)
+def _experts_of_token(x_1H: torch.Tensor, experts: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+    """Return the outputs (n, H) float32 of n experts for one token."""
+    h = _swiglu(torch.cat([functional.linear(x_1H, w1) for w1, _ in experts])).to(x_1H.dtype)
+    rows = [functional.linear(row, w2) for row, (_, w2) in zip(h.split(1), experts, strict=True)]
+    return torch.cat(rows).to(torch.float32)
 
 
 def _swiglu(gate_up: torch.Tensor) -> torch.Tensor:
