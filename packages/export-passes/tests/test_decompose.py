@@ -114,12 +114,7 @@ def test_constant_that_is_written_is_copied(compiled: Callable[..., Any]) -> Non
         assert_equal(module.execute("forward", (X,)), function(X))
 
 
-def branches(x: torch.Tensor) -> torch.Tensor:
-    return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x * 2, (x,))
-
-
 REFUSED = [
-    pytest.param(branches, r"pass decompose, method 'f', node 'cond': .*control flow", id="branches"),
     pytest.param(lambda x: x.resize_(2, 2), r"node 'resize_': .*no view does the same", id="resize"),
 ]
 

@@ -30,6 +30,11 @@ def busy(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return values.t() + 1, indices[0], high.reshape(-1), x, h
 
 
+def branching(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    h = torch.cond(x.sum() > 0, lambda x, y: x.sin() + y, lambda x, y: (x * y).exp(), (x, y))
+    return h.cos() + x
+
+
 def described(program: ProgramGraph) -> list[str]:
     """Return a line a node, by their numbers: names do not count."""
     lines = []
@@ -48,6 +53,7 @@ def imported(plan_outputs: bool) -> tuple[ProgramGraph, BackendConfig]:
     dynamic = {"args": ({0: Dim("n", min=2, max=9)}, None)}
     methods = {
         "busy": export(Apply(busy), (torch.ones(3, 4), torch.ones(2, 4)), dynamic_shapes=dynamic),
+        "branching": export(Apply(branching), (torch.ones(3, 4), torch.ones(4))),
         "write": export(model, (torch.ones(2, 4), torch.tensor([1, 3]))),
         "read": export(MethodOf(model, "read"), (row,)),
     }
@@ -133,7 +139,8 @@ def test_conditions_are_checked_before_and_after() -> None:
     program, _ = imported(True)
     with pytest.raises(PassError, match=r"pass watching, method 'busy': ValueError: not done"):
         run_pass(Watching(), program)
-    assert seen == ["before busy", "before write", "before read", "busy", "write", "read"]
+    names = ["busy", "branching", "write", "read"]
+    assert seen == [*(f"before {name}" for name in names), *names]
 
 
 def test_passes_that_come_too_early_say_so() -> None:

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate, map_arg
 
+from export_passes.branches import is_control
 from export_passes.errors import UnsupportedError
 from export_passes.graph_pass import MethodPass, NodeError, failures_at
 from export_passes.lowerings import can_lower
@@ -73,7 +74,7 @@ def _rebuild(node: Node, values: dict[Node, Any], recorder: Recorder) -> Any:
     if node.op == "placeholder":
         return recorder.placeholder(node)
     if node.op == "get_attr":
-        # A branch or loop body; the operator that runs it is refused.
+        # The body of a loop or the like; the operator that runs it is refused.
         return None
     if node.op != "call_function":
         raise NodeError(node, f"{node.op} {node.target!r} is not supported")
@@ -82,8 +83,10 @@ def _rebuild(node: Node, values: dict[Node, Any], recorder: Recorder) -> Any:
     target: Any = node.target
     if "region" in node.meta:
         return recorder.region(node, args)
+    if is_control(node):
+        return recorder.control(node, args)
     if isinstance(target, torch._ops.HigherOrderOperator):
-        raise NodeError(node, f"{target.name()}: control flow that depends on data is not supported")
+        raise NodeError(node, f"{target.name()}: loops and the like are not supported; of control flow, `cond` is")
     if not isinstance(target, torch._ops.OpOverload):
         return target(*args, **kwargs)
     if is_check(target):
@@ -163,7 +166,7 @@ def _fold_copies_of_constants(graph: Graph) -> None:
 
 def _drop_unused(graph: Graph) -> None:
     for node in reversed(list(graph.nodes)):
-        if node.op != "call_function" or mutated_by(node):
+        if node.op != "call_function" or mutated_by(node) or is_control(node):
             continue
         if node.target is operator.getitem and not is_view(node):
             # The results of one operator come and go together: all of them need memory.

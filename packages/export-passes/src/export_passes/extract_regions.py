@@ -10,6 +10,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from export_passes.backends.backend import Region, RegionCall
+from export_passes.branches import is_control
 from export_passes.graph_pass import NodeError
 from export_passes.method_graph import MethodGraph, is_tensor, is_view, mutated_by, root_of
 from export_passes.operator_traits import is_check, nodes_in
@@ -50,6 +51,11 @@ def _runs(method: MethodGraph) -> Iterator[_Run]:
         placement = node.meta.get("placement", Placement())
         if node.target is operator.getitem and current is not None and node.args[0] in current.nodes:
             current.nodes.append(node)
+        elif is_control(node):
+            # What runs on one way only is no part of what runs always.
+            if current is not None:
+                yield current
+            current = None
         elif not _is_operator(node):
             continue
         elif placement.backend is not None and current is not None and placement == current.placement:

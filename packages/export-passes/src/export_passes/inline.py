@@ -1,6 +1,6 @@
-"""Inline: blocks that only set a mode, `no_grad` and `autocast`, become part of the graph around them."""
+"""Inline: blocks that set a mode, `no_grad` and `autocast`, and branches become part of the graph around them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +9,7 @@ import torch
 from torch._higher_order_ops import wrap_with_autocast, wrap_with_set_grad_enabled
 from torch.fx import Graph, GraphModule, Node
 
+from export_passes.branches import flatten_branches
 from export_passes.errors import UnsupportedError
 
 
@@ -32,42 +33,47 @@ def inline_blocks(graph: Graph, modules: Mapping[str, GraphModule]) -> None:
     """Replace calls of blocks by their nodes; those of an autocast block get its settings as `meta["autocast"]`.
 
     modules: the blocks, by the names under which the graph refers to them. Raises UnsupportedError for an autocast
-    block of another device in a graph that was exported with tensors on it.
+    block of another device in a graph that was exported with tensors on it, and for branches that return numbers.
     """
     for node in list(graph.nodes):
         if node.target is wrap_with_set_grad_enabled:
             _, block, *args = node.args
-            _inline(graph, node, block, args, modules, None)
+            _inline(graph, node, modules[str(block.target)], args, None)
         elif node.target is wrap_with_autocast:
             device_type, dtype, enabled, _, block, *args = node.args
             if device_type != "cpu" and any(_device_type(argument) == device_type for argument in args):
                 raise UnsupportedError(f"node {node.name!r}: autocast of {device_type}: expected an export on the host")
-            _inline(graph, node, block, args, modules, Autocast(device_type, dtype, enabled))
+            _inline(graph, node, modules[str(block.target)], args, Autocast(device_type, dtype, enabled))
+        elif node.target is torch.ops.higher_order.cond:
+            branches = [modules[str(branch.target)] for branch in node.args[1:3]]
+            flatten_branches(graph, node, branches, lambda module, args: _copied(graph, module, args, None))
     for node in reversed(list(graph.nodes)):
         if node.op == "get_attr" and not node.users:
             graph.erase_node(node)
 
 
-def _inline(
-    graph: Graph, call: Node, block: Node, args: list[Any], modules: Mapping[str, GraphModule], mode: Autocast | None
-) -> None:
-    module = modules[str(block.target)]
+def _inline(graph: Graph, call: Node, module: GraphModule, args: Sequence[Any], mode: Autocast | None) -> None:
+    with graph.inserting_before(call):
+        outputs = _copied(graph, module, args, mode)
+    for item in list(call.users):
+        item.replace_all_uses_with(outputs[item.args[1]])  # type: ignore[index]  # items of a tuple
+        graph.erase_node(item)
+    graph.erase_node(call)
+
+
+def _copied(graph: Graph, module: GraphModule, args: Sequence[Any], mode: Autocast | None) -> Sequence[Any]:
+    """Copy the nodes of `module`, given `args`, to where `graph` is being added to; return its results."""
     inner = Graph()
-    copies: dict[Node, Node] = {}
-    results = inner.graph_copy(module.graph, copies)
+    results = inner.graph_copy(module.graph, {})
     inner.output(results)
     inline_blocks(inner, _submodules(module))
     placeholders = [node for node in inner.nodes if node.op == "placeholder"]
     values: dict[Node, Any] = dict(zip(placeholders, args, strict=True))
-    with graph.inserting_before(call):
-        outputs: Any = graph.graph_copy(inner, values)
+    outputs: Any = graph.graph_copy(inner, values)
     if mode is not None:
         for node in set(values.values()) - set(args):
             node.meta.setdefault("autocast", mode)
-    for item in list(call.users):
-        item.replace_all_uses_with(outputs[item.args[1]])
-        graph.erase_node(item)
-    graph.erase_node(call)
+    return tuple(outputs)
 
 
 def _submodules(module: torch.nn.Module) -> dict[str, GraphModule]:

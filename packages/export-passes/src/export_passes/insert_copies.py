@@ -9,6 +9,7 @@ from device_core.device import HOST, Device
 from torch.fx import Node
 from torch.fx.node import map_arg
 
+from export_passes.branches import is_join
 from export_passes.graph_pass import MethodPass, NodeError
 from export_passes.method_graph import (
     MethodGraph,
@@ -77,6 +78,8 @@ def insert_copies(method: MethodGraph) -> None:
         if is_computation(node) and not is_copy(node):
             copier.bring(node, device_of(node))
             copier.note_writes(node)
+            if is_join(node):
+                copier.forget()
         elif node.op == "output" and not method.config.skip_d2h_for_method_outputs:
             copier.bring(node, HOST)
 
@@ -99,6 +102,10 @@ class _Copier:
         """Forget the copies of memory that `node` writes."""
         roots = {root_of(written) for written in mutated_by(node)}
         self._copies = {key: copy for key, copy in self._copies.items() if root_of(key[0]) not in roots}
+
+    def forget(self) -> None:
+        """Forget all copies: those made in a branch are not there on the other way."""
+        self._copies.clear()
 
     def _on(self, tensor: Node, device: Device, reader: Node) -> Node:
         home = spec_of(tensor).device

@@ -8,6 +8,7 @@ import torch
 from torch._decomp import core_aten_decompositions
 from torch.fx import Node
 
+from export_passes.branches import is_control
 from export_passes.method_graph import is_view, mutated_by
 from export_passes.operator_traits import traits_of
 
@@ -82,7 +83,7 @@ def _has_lowering(target: torch._ops.OpOverload) -> bool:
 
 def can_lower(node: Node) -> bool:
     """Return whether a computation can be called with the memory of its results given."""
-    if "region" in node.meta or is_view(node):
+    if "region" in node.meta or is_view(node) or is_control(node):
         return True
     if not isinstance(node.target, torch._ops.OpOverload):
         return False

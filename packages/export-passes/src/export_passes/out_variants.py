@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from export_passes.branches import is_control
 from export_passes.graph_pass import MethodPass, NodeError, failures_at
 from export_passes.lowerings import COPIES, EMPTY, FILLS, MEMORY_ARGUMENTS, is_functional, out_form, out_names
 from export_passes.method_graph import (
@@ -47,7 +48,7 @@ def out_variants(method: MethodGraph) -> None:
     Operators that write their arguments stay as they are: nothing is made functional, and no state is copied.
     """
     for node in method.operators:
-        if is_computation(node) and not is_allocation(node):
+        if is_computation(node) and not is_allocation(node) and not is_control(node):
             with failures_at(node):
                 _rewrite(node, method)
 

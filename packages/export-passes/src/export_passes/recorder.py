@@ -49,6 +49,11 @@ class Recorder(TorchDispatchMode):
         results: list[torch.Tensor] = call.meta["val"]
         return results
 
+    def control(self, node: Node, args: Any) -> None:
+        """Copy a node of control flow."""
+        copy = self.graph.create_node("call_function", node.target, self.as_nodes(tuple(args)), {}, name=node.name)
+        copy.meta = dict(node.meta)
+
     def run(self, origin: Node, target: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run one operator; what it records is named after `origin` and placed where `origin` is."""
         self._origin = origin

@@ -7,6 +7,7 @@ import torch
 from device_core.schema import types as t
 from torch.fx import Node
 
+from export_passes.branches import begin, end, is_control, is_join, move
 from export_passes.emit.constants import ConstantTable, collect_constants
 from export_passes.emit.values import ValueTable
 from export_passes.graph_pass import failures_at, failures_named
@@ -46,11 +47,10 @@ def emit_method(method: MethodGraph, plan: MemoryPlan) -> EmittedMethod:
     """Emit one method: inputs first, then calls in the order of the graph."""
     emitter = _Emitter(method, plan)
     inputs = tuple(emitter.table.index(node) for node in method.placeholders if node.meta["source"].kind == "input")
-    instructions = []
     for node in method.operators:
         if is_computation(node) and not is_allocation(node):
             with failures_at(node):
-                instructions.append(emitter.region(node) if "region" in node.meta else emitter.kernel(node))
+                emitter.add(node)
     with failures_at(method.output_node):
         outputs = tuple(emitter.table.index(value) for value in method.outputs)
     emitted = t.Method(
@@ -62,7 +62,7 @@ def emit_method(method: MethodGraph, plan: MemoryPlan) -> EmittedMethod:
         buffers=plan.buffers,
         operators=tuple(emitter.operators),
         delegates=tuple(emitter.delegates),
-        instructions=tuple(instructions),
+        instructions=tuple(emitter.instructions),
     )
     return EmittedMethod(method=emitted, tensors=emitter.table.tensors, delegates=emitter.payloads)
 
@@ -75,6 +75,31 @@ class _Emitter:
         self.operators: dict[str, int] = {}
         self.delegates: list[t.Delegate] = []
         self.payloads: dict[str, bytes] = {}
+        self.instructions: list[t.Instruction] = []
+        # Jumps whose targets are not yet known, those of inner branches last.
+        self._open: list[int] = []
+
+    def add(self, node: Node) -> None:
+        """Emit a call or what `node` means for the way through the method."""
+        if node.target is move:
+            target, source = (self.table.index(value) for value in node.args)
+            self.instructions.append(t.Move(source=source, target=target))
+        elif is_control(node):
+            jumped = self._open.pop() if is_join(node) else None
+            if node.target is not end:
+                self._open.append(len(self.instructions))
+                condition = self.table.index(node.args[0] if node.target is begin else False)
+                self.instructions.append(t.JumpFalse(condition=condition, target=0))
+            if jumped is not None:
+                self._land(jumped)
+        else:
+            self.instructions.append(self.region(node) if "region" in node.meta else self.kernel(node))
+
+    def _land(self, jump: int) -> None:
+        """Let a jump go to the instruction that comes next."""
+        open_jump = self.instructions[jump]
+        assert isinstance(open_jump, t.JumpFalse)
+        self.instructions[jump] = t.JumpFalse(condition=open_jump.condition, target=len(self.instructions))
 
     def kernel(self, node: Node) -> t.KernelCall:
         """Emit the call of an operator."""
