@@ -17,8 +17,7 @@ def exit_code_of(error: BaseException) -> int | None:
     """Tell an error on stderr and return the exit code; None for one that is not the user's to mend."""
     name = type(error).__name__
     if isinstance(error, KeyboardInterrupt) or name == "Abort":
-        print("\ninterrupted", file=sys.stderr)
-        return INTERRUPTED
+        return tell_interrupt()
     if name == "Exit":
         return int(getattr(error, "exit_code", 0))
     if hasattr(error, "format_message"):  # the command line itself is wrong
@@ -31,6 +30,12 @@ def exit_code_of(error: BaseException) -> int | None:
         tell(str(error))
         return MISTAKE
     return None
+
+
+def tell_interrupt() -> int:
+    """Say so on a line of its own, since output may have stopped within one; return the exit code."""
+    print("\ninterrupted", file=sys.stderr)
+    return INTERRUPTED
 
 
 def tell(message: str) -> None:

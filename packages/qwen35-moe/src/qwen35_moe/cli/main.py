@@ -7,7 +7,7 @@ import sys
 import typer
 
 from qwen35_moe.cli import bench, export, inspect, perplexity, run
-from qwen35_moe.cli.failures import exit_code_of
+from qwen35_moe.cli.failures import INTERRUPTED, exit_code_of, tell_interrupt
 
 PACKAGES = ("qwen35-moe", "cuda-kernels", "export-passes", "device-core")
 
@@ -67,4 +67,6 @@ def main(arguments: list[str] | None = None) -> int:
         if (failed := exit_code_of(error)) is None:
             raise
         return failed
+    if code == INTERRUPTED:  # the framework gives an interrupt back as a code
+        return tell_interrupt()
     return code if isinstance(code, int) else 0
