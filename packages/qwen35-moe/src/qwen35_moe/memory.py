@@ -62,9 +62,9 @@ def plan_memory(program: t.Program, device: Device, *, nbytes_free: int | None =
 def check_memory(plan: MemoryPlan) -> None:
     """Raise MemoryPlanError, with the numbers, where `plan` and the operators' workspace exceed what is free."""
     if plan.nbytes_free is not None and plan.total + _WORKSPACE_NBYTES > plan.nbytes_free:
-        needed = plan.total + _WORKSPACE_NBYTES
+        needed, workspace = plan.total + _WORKSPACE_NBYTES, _amount(_WORKSPACE_NBYTES)
         raise MemoryPlanError(
-            f"the program does not fit: it needs {_amount(needed)} (with {_amount(_WORKSPACE_NBYTES)} for its operators), "
+            f"the program does not fit: it needs {_amount(needed)} (with {workspace} for its operators), "
             f"{_amount(plan.nbytes_free)} are free; {plan}"
         )
 
