@@ -36,8 +36,12 @@ def has_dependent_launch(device: torch.device) -> bool:
 def wait_for_previous(PDL: tl.constexpr):
     """Wait until the previous kernel's writes are visible, then let the next kernel start.
 
-    In this order, what was written two kernels back is visible even before the wait: the previous kernel passed
-    its own wait before this one could start. A previous kernel that calls `start_next` does not count for this.
+    In this order, what was written two kernels back is complete even before the wait: the previous kernel passed
+    its own wait before this one could start. A previous kernel that calls `start_next` does not count for this. Such
+    an early load bypasses L1 (`cache_modifier=".cg"`): what was there before may still lie in it.
+
+    Every program waits, also one with nothing to do: else a kernel could end before the previous one, and the next
+    would take its end for that of both.
     """
     if PDL:
         gdc_wait()

@@ -22,7 +22,8 @@ _LOG2_E = tl.constexpr(1.4426950408889634)
 @triton.jit
 def _row_of_cache(p_positions, p_slots, row, slots, context):
     """Return (position, slot, whether the row is a real one); a padded row counts as position 0 of slot 0."""
-    position, slot = tl.load(p_positions + row), tl.load(p_slots + row)
+    position = tl.load(p_positions + row, cache_modifier=".cg")
+    slot = tl.load(p_slots + row, cache_modifier=".cg")
     valid = (slot >= 0) & (slot < slots) & (position >= 0) & (position < context)
     return tl.where(valid, position, 0).to(tl.int32), tl.where(valid, slot, 0), valid
 
@@ -88,6 +89,7 @@ def attention_split_kernel(
     base = (slot * G + head) * context * D
     o_tile = base + o_n.to(tl.int64)[:, None] * D + o_d[None, :]
     m_n = begin + o_n < end
+    # Earlier steps or the prompt wrote these rows; the lookup of embeddings, which starts late, lies in between.
     k = tl.load(p_k_cache + o_tile + begin * D, mask=m_n[:, None], other=0.0)
     v = tl.load(p_v_cache + o_tile + begin * D, mask=m_n[:, None], other=0.0)
     one, always = tl.zeros((1, 1), tl.int32), tl.full((1, 1), 1, tl.int1)
@@ -160,7 +162,7 @@ def attention_combine_kernel(
     o_d = first % D + tl.arange(0, WIDTH)
     # The projection was written before the first kernel, so it may be read before the wait for that kernel.
     p_gate = p_qkv + row * ((2 * Q + 2 * G) * D) + D
-    gate = tl.load(p_gate + o_head[:, None] * 2 * D + o_d[None, :]).to(tl.float32)
+    gate = tl.load(p_gate + o_head[:, None] * 2 * D + o_d[None, :], cache_modifier=".cg").to(tl.float32)
     o_s = tl.arange(0, SPLITS)
     m_s = (((o_s == 0) | (o_s * chunk < position)) & valid)[:, None]
     wait_for_previous(PDL)

@@ -128,7 +128,7 @@ def gated_delta_net_decode_kernel(
     rate = -tl.exp(tl.load(p_a_log + i_head).to(tl.float32))
     dt_bias = tl.load(p_dt_bias + i_head).to(tl.float32)
     # The slot is very likely known before the wait; it is read again after it.
-    early_slot = tl.load(p_slots + i_row)
+    early_slot = tl.load(p_slots + i_row, cache_modifier=".cg")
     owner, _ = _owner(early_slot, slots, i_head, HV)
     if PDL:
         prefetch_to_l2(p_state + owner * (DK * DV) + tl.where(o_k < DK, o_k, 0) * DV + i_block * BLOCK_V)

@@ -15,7 +15,7 @@ from cuda_kernels.primitives import wait_for_previous
 @triton.jit
 def _load_experts(p_ids, o_pair, pairs, EXPERTS: tl.constexpr):
     """Return the experts of pairs, EXPERTS where the id is unknown or there is no pair."""
-    expert = tl.load(p_ids + o_pair, mask=o_pair < pairs, other=-1)
+    expert = tl.load(p_ids + o_pair, mask=o_pair < pairs, other=-1, cache_modifier=".cg")
     return tl.where((expert >= 0) & (expert < EXPERTS), expert, EXPERTS)
 
 

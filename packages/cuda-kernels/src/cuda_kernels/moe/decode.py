@@ -125,7 +125,7 @@ def _load_slots(
     WORDS: tl.constexpr = WIDTH // 8
     o_row = tl.arange(0, COUNT * BLOCK)
     slot = START + o_row // BLOCK
-    expert = tl.load(p_ids + token * SLOTS + slot, mask=slot < SLOTS, other=-1)
+    expert = tl.load(p_ids + token * SLOTS + slot, mask=slot < SLOTS, other=-1, cache_modifier=".cg")
     m_slot = (expert >= 0) & (expert < EXPERTS)
     row = (expert.to(tl.int64) * HIDDEN + first + o_row % BLOCK)[:, None]
     o_word = tl.arange(0, PADDED)[None, :]
@@ -133,7 +133,7 @@ def _load_slots(
     words = tl.load(p_weight + row * WORDS + o_word, mask=m_slot[:, None] & (o_word < WORDS), other=0)
     p_scale = p_weight_scale + row * (WIDTH // GROUP) + o_unit * (8 * UNIT) // GROUP
     scale = tl.load(p_scale, mask=m_slot[:, None] & (o_unit < WORDS // UNIT), other=0.0).to(tl.float32)
-    routed = tl.load(p_weights + token * SLOTS + slot, mask=m_slot, other=0.0)
+    routed = tl.load(p_weights + token * SLOTS + slot, mask=m_slot, other=0.0, cache_modifier=".cg")
     return words, scale * routed[:, None], slot, m_slot
 
 

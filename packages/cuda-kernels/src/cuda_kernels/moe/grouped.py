@@ -213,10 +213,10 @@ def down_blocks(
     block = tl.program_id(0) // BLOCKS
     first = tl.program_id(0) % BLOCKS * ROW_BLOCK
     # The routing is two kernels old.
-    expert = tl.load(p_expert + block).to(tl.int64)
+    expert = tl.load(p_expert + block, cache_modifier=".cg").to(tl.int64)
+    wait_for_previous(PDL)
     if expert < 0:
         return
-    wait_for_previous(PDL)
     # Rows past the end repeat the last one and are not stored.
     o_a = first + tl.arange(0, ROW_BLOCK // 2)
     o_b = o_a + ROW_BLOCK // 2
