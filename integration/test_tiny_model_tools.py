@@ -22,7 +22,9 @@ from tools.tiny_model.facts import TOOLS
 from tools.tiny_model.forward import forward, inverse
 from tools.tiny_model.grammar import Draw
 from tools.tiny_model.held_out import held_out_text
+from tools.tiny_model.muon import Muon, orthogonal
 from tools.tiny_model.stories import STORIES
+from tools.tiny_model.train import Batches, Step, TrainingOptions, schedule
 
 
 @pytest.fixture(scope="module")
@@ -198,3 +200,43 @@ def test_held_out_loss_of_a_model_that_knows_nothing(template: ChatTemplate, tok
     model.lm_head.weight.data.zero_()
     report = held_out_loss(model, tokenizer, template, count=4)
     assert report["all"]["loss"] == pytest.approx(torch.log(torch.tensor(2048.0)).item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("sizes", [(64, 64), (96, 32), (32, 96), (3, 48, 32)], ids=str)
+def test_orthogonal_keeps_singular_vectors_and_levels_their_values(sizes: tuple[int, ...]) -> None:
+    matrices = torch.randn(sizes)
+    u, s, v = torch.linalg.svd(matrices, full_matrices=False)
+    given = u.mT @ orthogonal(matrices) @ v.mT
+    kept = s > 0.05 * s.amax(-1, keepdim=True)  # smaller ones rise less in the rounds that there are
+    values = given.diagonal(dim1=-2, dim2=-1)
+    assert 0.6 < float(values[kept].min()) <= float(values.max()) < 1.3
+    torch.testing.assert_close(given, torch.diag_embed(values), atol=1e-3, rtol=0)
+
+
+def test_muon_takes_a_stack_as_its_matrices() -> None:
+    start, gradients = torch.randn(3, 16, 8), torch.randn(2, 3, 16, 8)
+    stack = torch.nn.Parameter(start.clone())
+    alone = [torch.nn.Parameter(matrix.clone()) for matrix in start]
+    rate = torch.tensor(0.1)
+    for optimizer, parameters in ((Muon([stack], rate), [stack]), (Muon(alone, rate), alone)):
+        for gradient in gradients:
+            for parameter, part in zip(parameters, [gradient] if len(parameters) == 1 else gradient, strict=True):
+                parameter.grad = part
+            optimizer.step()
+    torch.testing.assert_close(stack.detach(), torch.stack(alone).detach())
+    assert float((stack.detach() - start).norm()) > 0.1
+
+
+def test_rates_rise_stay_and_fall_to_zero() -> None:
+    options = TrainingOptions(warmup=10, decay=0.5)
+    assert [schedule(options, 100, progress) for progress in (0.1, 0.5, 0.75, 1.0)] == [1.0, 1.0, 0.5, 0.0]
+    assert schedule(options, 0, 0.0) == 0.1
+
+
+def test_a_few_steps_learn(tokenizer: Tokenizer) -> None:
+    options = TrainingOptions(rows=2, length=128, workers=0, warmup=1)
+    update = Step(build(tokenizer, seed=0), options, tokenizer.token_to_id(END_OF_TEXT))
+    batch = next(iter(Batches(options)))
+    losses = [float(update(batch, 1.0)[0]) for _ in range(12)]
+    assert losses[0] == pytest.approx(7.6, abs=0.2)
+    assert losses[-1] < 0.6 * losses[0]

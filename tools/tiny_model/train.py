@@ -1,17 +1,16 @@
 """Train the tiny model on one GPU: ``python -m tools.tiny_model.train OUTPUT --minutes 8``.
 
 Writes ``model.safetensors`` with its configuration, ``log.json`` (options, environment, loss curve, evaluation) and
-``loss.png``. Data are drawn while training, by worker processes, from consecutive seeds. The learning rate falls to
+``loss.png``. Data are drawn while training, by worker processes, from consecutive seeds. The learning rates fall to
 zero at the last step or at the time limit, whichever is first, so that a slower machine finishes a model, too.
 """
 
 import argparse
 import dataclasses
 import json
-import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from tools.tiny_model.architecture import build, save
 from tools.tiny_model.corpus import END_OF_TEXT, TEMPLATE_FILE, row
 from tools.tiny_model.evaluate import evaluate
 from tools.tiny_model.forward import forward
+from tools.tiny_model.muon import Muon
 from tools.tiny_model.plot import plot_loss
 
 
@@ -35,11 +35,13 @@ class TrainingOptions:
 
     minutes: float = 8.0
     steps: int = 24_000
-    rows: int = 32
+    rows: int = 64
     length: int = 512
-    learning_rate: float = 1.5e-3
-    warmup: int = 400
-    weight_decay: float = 0.1
+    learning_rate: float = 3e-3
+    matrix_rate: float = 0.02
+    warmup: int = 200
+    decay: float = 0.5
+    weight_decay: float = 0.01
     balance: float = 0.001
     seed: int = 0
     workers: int = max(1, (os.cpu_count() or 2) - 2)
@@ -66,22 +68,38 @@ class Batches(IterableDataset[Tensor]):
             )
 
 
-def optimizer_of(model: nn.Module, options: TrainingOptions) -> torch.optim.AdamW:
-    """AdamW; matrices decay, vectors do not. The rate is a tensor, so that a captured step reads it anew."""
-    parameters = list(model.parameters())
-    groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": options.weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-    ]
-    on_gpu = parameters[0].is_cuda
-    rate = torch.zeros((), device=parameters[0].device)
-    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), eps=1e-9, fused=on_gpu, capturable=on_gpu)
+def optimizers_of(model: nn.Module, options: TrainingOptions) -> tuple[torch.optim.Optimizer, ...]:
+    """Muon for the matrices of the layers; AdamW for the embedding, routers, convolutions and vectors.
+
+    Rates are tensors, zero at first, so that a captured step reads them anew; `set_rates` fills them.
+    """
+    matrices, others = [], []
+    for name, parameter in model.named_parameters():
+        is_table = name.endswith(
+            ("embed_tokens.weight", "lm_head.weight", "mlp.gate.weight", "expert_gate.weight", "conv1d.weight")
+        )
+        (others if parameter.ndim < 2 or is_table else matrices).append(parameter)
+    device = matrices[0].device
+    adam = {"betas": (0.9, 0.98), "eps": 1e-9, "fused": device.type == "cuda", "capturable": device.type == "cuda"}
+    return (
+        Muon(matrices, torch.zeros((), device=device), weight_decay=options.weight_decay),
+        torch.optim.AdamW(others, lr=torch.zeros((), device=device), weight_decay=0.0, **adam),
+    )
 
 
-def learning_rate(options: TrainingOptions, step: int, progress: float) -> float:
-    """Linear warm-up, then a cosine down to zero at progress 1."""
-    warm = min(1.0, (step + 1) / options.warmup)
-    return options.learning_rate * warm * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+def set_rates(optimizers: Sequence[torch.optim.Optimizer], options: TrainingOptions, factor: float) -> None:
+    """Fill the rates of `optimizers_of` with those of the options times a factor."""
+    for optimizer, rate in zip(optimizers, (options.matrix_rate, options.learning_rate), strict=True):
+        for group in optimizer.param_groups:
+            group["lr"].fill_(rate * factor)
+
+
+def schedule(options: TrainingOptions, step: int, progress: float) -> float:
+    """Return the factor of the rates: up in the warm-up, 1, and in the last `decay` of the run down to 0, all linear.
+
+    The rate stays high for long since look-ups are learned late and at once, and never from low rates.
+    """
+    return min(1.0, (step + 1) / options.warmup, max(0.0, 1.0 - progress) / options.decay)
 
 
 def loss_of(model: nn.Module, tokens: Tensor, end: int) -> tuple[Tensor, Tensor]:
@@ -102,14 +120,13 @@ class Step:
         self._model, self._options, self._end = model, options, end
         device = model.lm_head.weight.device
         self._tokens = torch.zeros(options.rows, options.length, dtype=torch.int64, device=device)
-        self._optimizer = optimizer_of(model, options)
+        self._optimizers = optimizers_of(model, options)
         self._graph = self._capture() if device.type == "cuda" else None
 
-    def __call__(self, batch: Tensor, rate: float) -> tuple[Tensor, Tensor]:
-        """Update the model; return the losses, which the next call overwrites."""
+    def __call__(self, batch: Tensor, factor: float) -> tuple[Tensor, Tensor]:
+        """Update the model at the options' rates times `factor`; return the losses, which the next call overwrites."""
         self._tokens.copy_(batch, non_blocking=True)
-        for group in self._optimizer.param_groups:
-            group["lr"].fill_(rate)
+        set_rates(self._optimizers, self._options, factor)
         if self._graph is None:
             self._run()
         else:
@@ -117,11 +134,12 @@ class Step:
         return self._losses
 
     def _run(self) -> None:
-        self._optimizer.zero_grad(set_to_none=True)
+        self._model.zero_grad(set_to_none=True)
         loss, balance = loss_of(self._model, self._tokens, self._end)
         (loss + self._options.balance * balance).backward()
         nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
-        self._optimizer.step()
+        for optimizer in self._optimizers:
+            optimizer.step()
         self._losses = loss.detach(), balance.detach()
 
     def _capture(self) -> torch.cuda.CUDAGraph:
@@ -134,9 +152,10 @@ class Step:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self._run()
-        for state in self._optimizer.state.values():
-            for moment in state.values():
-                moment.zero_()
+        for optimizer in self._optimizers:
+            for state in optimizer.state.values():
+                for moment in state.values():
+                    moment.zero_()
         return graph
 
 
@@ -155,11 +174,13 @@ def train(options: TrainingOptions, deadline: float, device: torch.device) -> tu
         progress = max(step / options.steps, (time.monotonic() - begin) / (deadline - begin))
         if progress >= 1.0:
             break
-        rate = learning_rate(options, step, progress)
-        loss, balance = update(batch, rate)
+        factor = schedule(options, step, progress)
+        loss, balance = update(batch, factor)
         if step % options.log_every == 0 or step == options.steps - 1:
             seconds = time.monotonic() - begin
-            curve.append({"step": step, "loss": loss.item(), "balance": balance.item(), "lr": rate, "seconds": seconds})
+            curve.append(
+                {"step": step, "loss": loss.item(), "balance": balance.item(), "rate": factor, "seconds": seconds}
+            )
             print(f"step {step:5d}  loss {loss.item():.4f}  balance {balance.item():.3f}  {seconds:.1f} s", flush=True)
     return model, curve
 
