@@ -1,5 +1,8 @@
 """Launches of the linear kernels, and the choice between them by the number of tokens."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 import triton
 
@@ -140,28 +143,7 @@ def matmul_int8(
     tile: configs.Tile | None = None,
 ) -> None:
     """Launch the tensor-core kernel on int8 rows; groups of 64 or 128."""
-    tokens, outputs = out.shape
-    columns, groups = 2 * weight.shape[1], scales.shape[1]
-    tile = tile or configs.matmul_tile(tokens, outputs)
-    pdl = has_dependent_launch(weight.device)
-    matmul_int8_kernel[(triton.cdiv(tokens, tile.block_t) * triton.cdiv(outputs, tile.block_n),)](
-        p_values=values,
-        p_scale=scale,
-        p_weight=weight,
-        p_scales=scales,
-        p_residual=residual,
-        p_out=out,
-        T=tokens,
-        N=outputs,
-        K=columns,
-        GROUP=columns // groups,
-        BLOCK_N=tile.block_n,
-        BLOCK_T=tile.block_t,
-        PDL=pdl,
-        num_warps=tile.num_warps,
-        num_stages=tile.num_stages,
-        launch_pdl=pdl,
-    )
+    _launch_matmul(matmul_int8_kernel, {"p_values": values, "p_scale": scale}, weight, scales, residual, out, tile)
 
 
 def matmul(
@@ -173,12 +155,24 @@ def matmul(
     tile: configs.Tile | None = None,
 ) -> None:
     """Launch the tensor-core kernel on floating-point rows."""
+    _launch_matmul(matmul_kernel, {"p_x": x}, weight, scales, residual, out, tile)
+
+
+def _launch_matmul(
+    kernel: Any,
+    rows: Mapping[str, torch.Tensor],
+    weight: torch.Tensor,
+    scales: torch.Tensor,
+    residual: torch.Tensor | None,
+    out: torch.Tensor,
+    tile: configs.Tile | None,
+) -> None:
     tokens, outputs = out.shape
     columns, groups = 2 * weight.shape[1], scales.shape[1]
     tile = tile or configs.matmul_tile(tokens, outputs)
     pdl = has_dependent_launch(weight.device)
-    matmul_kernel[(triton.cdiv(tokens, tile.block_t) * triton.cdiv(outputs, tile.block_n),)](
-        p_x=x,
+    kernel[(triton.cdiv(tokens, tile.block_t) * triton.cdiv(outputs, tile.block_n),)](
+        **rows,
         p_weight=weight,
         p_scales=scales,
         p_residual=residual,
