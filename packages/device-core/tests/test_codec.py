@@ -124,10 +124,14 @@ def test_failure_on_a_full_disk_leaves_no_folder(tmp_path: Path, monkeypatch: py
     def full(_: ShardWriter) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    def write() -> None:
+        with ProgramWriter(tmp_path / "program") as writer:
+            writer.add_constant("weight", torch.zeros(3))
+            raise OSError(errno.ENOSPC, "No space left on device")
+
     monkeypatch.setattr(ShardWriter, "abandon", full)
-    with pytest.raises(OSError, match="No space left"), ProgramWriter(tmp_path / "program") as writer:
-        writer.add_constant("weight", torch.zeros(3))
-        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(OSError, match="No space left"):
+        write()
     assert list(tmp_path.iterdir()) == []
 
 
