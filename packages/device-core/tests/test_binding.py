@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -86,6 +87,21 @@ def test_wrong_scalars_and_memory(
 ) -> None:
     with Module.load(all_kinds(tmp_path / "p")) as module, pytest.raises(InputError, match=message):
         module.execute("f", [inputs[0], torch.ones(2, 3), inputs[1], torch.ones(2, 3)], outputs=outputs)
+
+
+@pytest.mark.parametrize("text", ["inf", "-inf", "nan"])
+def test_scalar_that_is_not_finite(tmp_path: Path, text: Literal["inf", "-inf", "nan"]) -> None:
+    method = MethodBuilder("f")
+    x = method.input("x", "float32", (2,))
+    bound = method.input_value(t.NonFiniteValue(name="bound", value=text))
+    out = method.planned("out", "float32", (2,), kind="io")
+    method.call("aten::mul.Scalar_out", x, bound, out=out)
+    write_program(tmp_path / "p", [method.build([out])])
+    with Module.load(tmp_path / "p") as module:
+        (given,) = module.execute("f", [torch.ones(2), float(text)])
+        torch.testing.assert_close(given, torch.full((2,), float(text)), equal_nan=True)
+        with pytest.raises(InputError, match=f"expected {text}, as exported, got 1.0"):
+            module.execute("f", [torch.ones(2), 1.0])
 
 
 def test_size_that_no_symbol_satisfies(tmp_path: Path) -> None:

@@ -38,6 +38,10 @@ def test_folder_round_trip(stateful: Folder) -> None:
     assert {p.name for p in folder.iterdir()} == {"program.json", "constants-00001-of-00001.safetensors"}
 
 
+def test_program_of_the_host_names_no_device(stateful: Folder) -> None:
+    assert b'"device"' not in (stateful("cpu") / "program.json").read_bytes()
+
+
 @pytest.mark.parametrize("name", DTYPES, ids=str)
 def test_every_dtype_survives(tmp_path: Path, name: str) -> None:
     constant = torch.arange(6).to(DTYPES[name]).reshape(2, 3)

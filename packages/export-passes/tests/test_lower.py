@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from device_core import InputError
 from export_passes import lower
 from export_passes.testing import Apply, Cache, MethodOf, Mlp, assert_equal
 from torch.export import Dim, export
@@ -211,3 +212,15 @@ def test_exported_program_is_left_as_it_was() -> None:
     first, second = lower({"f": exported}), lower({"f": exported})
     assert str(exported.graph) == before
     assert first.program == second.program
+
+
+@pytest.mark.parametrize("bound", [float("inf"), float("-inf")], ids=str)
+def test_infinite_argument_is_fixed(compiled: Callable[..., Any], bound: float) -> None:
+    def function(x: torch.Tensor, bound: float) -> torch.Tensor:
+        return x.clamp(max=bound)
+
+    x = torch.tensor([-1.0, 3.0])
+    module = compiled(Apply(function), (x, bound))
+    assert_equal(module.execute("forward", (x, bound)), function(x, bound))
+    with pytest.raises(InputError, match=f"expected {bound}, as exported, got 1.0"):
+        module.execute("forward", (x, 1.0))

@@ -104,13 +104,14 @@ class ScalarCheck:
 
     __slots__ = ("_expected", "_where")
 
-    def __init__(self, where: str, value: t.ScalarValue) -> None:
+    def __init__(self, where: str, value: t.ScalarValue | t.NonFiniteValue) -> None:
         self._where = where
-        self._expected = value.value
+        self._expected = float(value.value) if isinstance(value, t.NonFiniteValue) else value.value
 
     def __call__(self, given: object) -> None:
         """Raise InputError unless `given` is the exported value."""
-        if type(given) is not type(self._expected) or given != self._expected:
+        equal = given == self._expected or (given != given and self._expected != self._expected)  # not a number
+        if type(given) is not type(self._expected) or not equal:
             raise InputError(f"{self._where}: expected {self._expected!r}, as exported, got {given!r}")
 
 

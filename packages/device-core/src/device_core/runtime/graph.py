@@ -221,4 +221,6 @@ def _static_inputs(
                 static.append(evaluate(expression, symbols))
             case t.ScalarValue(value=scalar):
                 static.append(scalar)
+            case t.NonFiniteValue(value=text):
+                static.append(float(text))
     return memory, static

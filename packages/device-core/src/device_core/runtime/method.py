@@ -113,7 +113,7 @@ def _input_checks(
         match value:
             case t.TensorValue():
                 checks.append((index, TensorCheck(where, value, symbols)))
-            case t.ScalarValue():
+            case t.ScalarValue() | t.NonFiniteValue():
                 checks.append((index, ScalarCheck(where, value)))
             case _:
                 # Symbols were read from it; `Signature` has checked it.

@@ -85,7 +85,7 @@ class ScalarValue(_Record, frozen=True, kw_only=True, tag="scalar"):
 
 
 class NonFiniteValue(_Record, frozen=True, kw_only=True, tag="nonfinite"):
-    """A float that JSON cannot write as a number."""
+    """A float that JSON cannot write as a number, fixed at export. As an input it must be passed equal."""
 
     name: str
     value: Literal["inf", "-inf", "nan"]

@@ -84,7 +84,7 @@ def _signature_problems(method: t.Method) -> Iterator[str]:
                 yield from _io_problems(where, method, buffer)
             case t.SymIntValue(expression=str(symbol)) if _SYMBOL.fullmatch(symbol):
                 pass
-            case t.ScalarValue():
+            case t.ScalarValue() | t.NonFiniteValue():
                 pass
             case _:
                 yield f"{where}: expected a bound or planned tensor, a symbol or a scalar"
