@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-from export_passes import BackendConfig, ConfigError, MethodConfig, PassError, lower
+from device_core import Device
+from device_core.schema.types import Program
+from export_passes import BackendConfig, ConfigError, DevicePartitioner, MethodConfig, PassError, lower
 from export_passes.testing import Apply
 from torch.export import export
 
@@ -56,3 +58,14 @@ def test_configurations_do_not_change_with_what_they_were_made_of() -> None:
     assert set(config.methods) == {"f"}
     with pytest.raises(TypeError):
         config.methods["g"] = MethodConfig()  # type: ignore[index]
+
+
+def test_one_configuration_serves_two_programs() -> None:
+    config = BackendConfig(partitioner=DevicePartitioner(Device.parse("cuda:0")))
+
+    def lowered() -> Program:
+        return lower({"forward": export(Apply(lambda x: x.exp() + 1), (torch.ones(3),))}, config).program
+
+    first, second = lowered(), lowered()
+    assert first == second
+    assert {buffer.device for buffer in first.methods[0].buffers} == {"cpu", "cuda:0"}
