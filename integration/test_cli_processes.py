@@ -29,7 +29,13 @@ def environment(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([*COMMAND, *arguments], **pipes, text=True, preexec_fn=_heed_interrupts)
+
+
+def _heed_interrupts() -> None:
+    """Undo what a shell does to what it runs in the background, these tests perhaps."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def programs(folder: Path) -> list[Path]:
