@@ -1,12 +1,11 @@
 """The small files of a checkpoint that travel with its program, and what an export reads in them."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from qwen35_moe.config import ModelConfig
 from qwen35_moe.errors import ExportError
+from qwen35_moe.files import parse_object
 
 ASSETS = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 
@@ -23,7 +22,7 @@ def sampled_vocab_size(config: ModelConfig, assets: Mapping[str, bytes]) -> int:
     """
     if "tokenizer.json" not in assets:
         return config.vocab_size
-    document = _json(assets, "tokenizer.json")
+    document = parse_object(assets["tokenizer.json"], ExportError, where="tokenizer.json")
     try:
         ids = [*document.get("model", {}).get("vocab", {}).values()]
         ids += [token["id"] for token in document.get("added_tokens", [])]
@@ -40,22 +39,13 @@ def stop_ids(config: ModelConfig, assets: Mapping[str, bytes]) -> tuple[int, ...
 
     Raises ExportError where those of `generation_config.json` are no token ids.
     """
-    given = _json(assets, "generation_config.json").get("eos_token_id") if "generation_config.json" in assets else None
+    name = "generation_config.json"
+    given = parse_object(assets[name], ExportError, where=name).get("eos_token_id") if name in assets else None
     ids = given if isinstance(given, list) else [] if given is None else [given]
     if not all(map(_is_id, ids)):
-        raise ExportError(f"generation_config.json: eos_token_id: expected token ids, got {given!r}")
+        raise ExportError(f"{name}: eos_token_id: expected token ids, got {given!r}")
     return tuple(dict.fromkeys((*ids, *config.eos_token_ids)))
 
 
 def _is_id(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _json(assets: Mapping[str, bytes], name: str) -> dict[str, Any]:
-    try:
-        document = json.loads(assets[name])
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ExportError(f"{name}: not a JSON document: {error}") from error
-    if not isinstance(document, dict):
-        raise ExportError(f"{name}: expected a JSON object, got {type(document).__name__}")
-    return document

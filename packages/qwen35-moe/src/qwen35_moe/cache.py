@@ -11,7 +11,7 @@ from dataclasses import asdict
 from importlib import metadata, util
 from pathlib import Path
 
-from device_core.schema.codec import PARTIAL_MARK
+from device_core.schema.codec import partial_folders
 
 from qwen35_moe.assets import ASSETS
 from qwen35_moe.errors import CheckpointError
@@ -87,7 +87,7 @@ def _add_code(digest: hashlib.blake2b, module: str) -> None:
 
 def _sweep(folder: Path) -> None:
     """Remove what exports of `folder` that were killed have left; its lock is held, so none of them runs."""
-    for left in folder.parent.glob(f".{folder.name}{PARTIAL_MARK}*"):
+    for left in partial_folders(folder):
         shutil.rmtree(left)
 
 

@@ -1,6 +1,5 @@
 """The model's configuration, read from a Hugging Face `config.json`; a missing key is an error, never a default."""
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from qwen35_moe.errors import ConfigError
+from qwen35_moe.files import check_folder, parse_object
 
 LayerType = Literal["linear_attention", "full_attention"]
 
@@ -69,17 +69,10 @@ class ModelConfig:
 def read_config(folder: Path) -> ModelConfig:
     """Read `folder/config.json`. Raises ConfigError where it is missing, no JSON, or not of this family."""
     path = folder / "config.json"
-    if not folder.is_dir():
-        raise ConfigError(f"{folder}: " + ("expected a folder, got a file" if folder.exists() else "no such folder"))
+    check_folder(folder, ConfigError)
     if not path.is_file():
         raise ConfigError(f"{folder}: expected a checkpoint folder with a config.json, found none")
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ConfigError(f"{path}: not a JSON document: {error}") from error
-    if not isinstance(document, dict):
-        raise ConfigError(f"{path}: expected a JSON object, got {type(document).__name__}")
-    return parse_config(document, where=str(path))
+    return parse_config(parse_object(path.read_bytes(), ConfigError, where=path), where=str(path))
 
 
 def parse_config(document: Mapping[str, Any], *, where: str = "config.json") -> ModelConfig:

@@ -1,7 +1,6 @@
 """Export of a checkpoint: trace, lower, then stream the weights into the program folder."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain
@@ -21,6 +20,7 @@ from qwen35_moe.checkpoint import Checkpoint, check_names, stream_weights
 from qwen35_moe.checkpoint.load import checkpoint_dtype
 from qwen35_moe.config import ModelConfig, read_config
 from qwen35_moe.errors import ExportError
+from qwen35_moe.files import naming
 from qwen35_moe.model import Int4, ModelFormat
 from qwen35_moe.model.weights import Activations
 from qwen35_moe.tracing import TraceShape, trace_methods
@@ -97,7 +97,7 @@ def export_checkpoint(
     _check_context(config, options)
     assets = read_assets(checkpoint)
     weights = stream_weights(tensors, config, form, context=options.max_context)
-    with _naming(output), ProgramWriter(output) as writer:
+    with naming(output), ProgramWriter(output) as writer:
         first = next(weights)  # checks the group size before the minute that tracing may take
         lowered = lower_model(config, form, options, sampled_vocab_size(config, assets), report)
         program = describe(lowered.program, config, form, options, assets)
@@ -155,17 +155,6 @@ def describe(
         "quant": "none" if int4 is None else f"int4 group {int4.group_size}, {int4.activations} activations",
     }
     return msgspec.structs.replace(program, producer=f"qwen35-moe {version('qwen35-moe')}", metadata=metadata)
-
-
-@contextmanager
-def _naming(output: Path) -> Iterator[None]:
-    """Put the name of what is written into errors that come without one: that the disk is full, for example."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is not None or error.errno is None:
-            raise
-        raise OSError(error.errno, error.strerror, str(output)) from error
 
 
 def _check_context(config: ModelConfig, options: ExportOptions) -> None:

@@ -1,6 +1,5 @@
 """The sampling parameters of one request, and their form as one row of the sampler's inputs."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import torch
 
 from qwen35_moe.errors import SamplingError
+from qwen35_moe.files import parse_object
 
 _MAX_INTEGER = 2**63 - 1
 # Logits times, over or less a number within these bounds are finite in float32.
@@ -79,12 +79,7 @@ def read_defaults(folder: Path) -> SamplingParameters:
     path = folder / "generation_config.json"
     if not path.is_file():
         return SamplingParameters()
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise SamplingError(f"{path}: not a JSON document: {error}") from error
-    if not isinstance(document, dict):
-        raise SamplingError(f"{path}: expected a JSON object, got {type(document).__name__}")
+    document = parse_object(path.read_bytes(), SamplingError, where=path)
     return SamplingParameters.from_generation_config(document, where=path)
 
 

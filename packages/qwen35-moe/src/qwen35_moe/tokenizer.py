@@ -58,8 +58,13 @@ class Tokenizer:
 
         Raises PromptError where the text has half of a surrogate pair, which is no character: text that was not UTF-8.
         """
-        if wrong := [character for character in text if "\ud800" <= character <= "\udfff"]:
-            raise PromptError(f"text: expected Unicode characters, got the surrogate {wrong[0]!r}; was it UTF-8?")
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            wrong = text[error.start]
+            raise PromptError(
+                f"text: expected Unicode characters, got the surrogate {wrong!r}; was it UTF-8?"
+            ) from error
         ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         return ids
 

@@ -1,5 +1,6 @@
 """Reading and writing of program folders: written aside, renamed when complete, checked when read."""
 
+import glob
 import hashlib
 import os
 import secrets
@@ -67,6 +68,15 @@ def read_program(folder: str | os.PathLike[str]) -> Program:
     return program
 
 
+def partial_folders(folder: Path) -> list[Path]:
+    """Return what writers of `folder` have beside it: those at work, and those that were killed."""
+    return list(folder.parent.glob(f"{glob.escape(_partial_stem(folder))}*"))
+
+
+def _partial_stem(folder: Path) -> str:
+    return f".{folder.name}{PARTIAL_MARK}"
+
+
 class ProgramWriter:
     """Write a program folder, constant by constant.
 
@@ -86,7 +96,7 @@ class ProgramWriter:
         self.folder = Path(folder).absolute()
         self._overwrite = overwrite
         self._max_shard_nbytes = max_shard_nbytes
-        self._partial = self.folder.with_name(f".{self.folder.name}{PARTIAL_MARK}{secrets.token_hex(4)}")
+        self._partial = self.folder.with_name(f"{_partial_stem(self.folder)}{secrets.token_hex(4)}")
         self._shards: list[ShardWriter] = []
         self._constants: dict[str, tuple[ConstantSpec, int]] = {}
         self._files: dict[str, FileSpec] = {}

@@ -30,7 +30,7 @@ def bench(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to a file, too.")] = None,
 ) -> None:
     """Measure prompt (pp) and output (tg) speed, with random tokens."""
-    from qwen35_moe.cli.files import check_writable, write_text
+    from qwen35_moe.files import check_writable, write_text
 
     lengths, depths = read_lengths("--prompts", prompts), read_lengths("--context", contexts)
     check_writable(json_file)
@@ -90,7 +90,7 @@ def _show_row(row: "Measurement") -> None:
 
 def _profile(engine: "Engine", context: int, picture: Path | None) -> "tuple[OperatorShare, ...]":
     """Profile decode steps behind the longest context, show and perhaps draw the result."""
-    from qwen35_moe.cli.files import write_text
+    from qwen35_moe.files import write_text
     from qwen35_moe.profile_picture import describe, render_svg
     from qwen35_moe.profiling import profile_decode
 

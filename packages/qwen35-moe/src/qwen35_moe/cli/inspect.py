@@ -16,12 +16,11 @@ def inspect(
     """Show methods, inputs and outputs, planned buffers, instructions and constants; no weight is read."""
     from device_core.schema.codec import read_program
 
-    from qwen35_moe.cli.files import write_text
     from qwen35_moe.errors import EngineError
+    from qwen35_moe.files import check_folder, write_text
     from qwen35_moe.inspection import describe, program_document
 
-    if not folder.is_dir():
-        raise EngineError(f"{folder}: " + ("expected a folder, got a file" if folder.exists() else "no such folder"))
+    check_folder(folder, EngineError)
     if method is not None and memory_plan is None:
         raise EngineError("--method: expected together with --memory-plan, whose method it names")
     program = read_program(folder)

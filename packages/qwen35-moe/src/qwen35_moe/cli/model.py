@@ -7,8 +7,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from qwen35_moe.errors import CheckpointError, EngineError
+from qwen35_moe.files import check_folder
 
 if TYPE_CHECKING:
+    from device_core import Device
+
     from qwen35_moe.exporter import ExportOptions, OnProgress
 
 PROGRAM = "program.json"
@@ -32,10 +35,7 @@ def tiny_model() -> ModuleType:
 def model_folder(model: Path | None) -> Path:
     """Return the folder of a program or checkpoint. Raises EngineError where it is neither."""
     folder: Path = model or tiny_model().checkpoint_path()
-    if not folder.exists():
-        raise EngineError(f"{folder}: there is no such folder")
-    if not folder.is_dir():
-        raise EngineError(f"{folder}: expected a folder, got a file")
+    check_folder(folder, EngineError)
     if not (folder / PROGRAM).is_file() and not (folder / CONFIG).is_file():
         raise EngineError(f"{folder}: neither a program ({PROGRAM}) nor a checkpoint ({CONFIG})")
     return folder
@@ -54,14 +54,9 @@ def program_folder(model: Path | None, device: str) -> Path:
     folder = model_folder(model)
     if is_program(folder):
         return folder
-    from device_core import Device
-
     from qwen35_moe.cache import cached_program
-    from qwen35_moe.engine import check_gpu
 
-    if not (target := Device.parse(resolve_device(device))).is_host:
-        check_gpu(target)
-
+    usable_device(device)
     with export_progress(f"exporting {folder}") as (report, wait):
         return cached_program(folder, default_options(folder, device), on_progress=report, on_wait=wait)
 
@@ -73,6 +68,18 @@ def resolve_device(device: str) -> str:
     import torch
 
     return "cuda:0" if torch.cuda.is_available() else "cpu"
+
+
+def usable_device(device: str) -> "Device":
+    """Return the device that a name, or ``auto``, stands for. Raises EngineError where there is no such GPU."""
+    from device_core import Device
+
+    from qwen35_moe.engine import check_gpu
+
+    target = Device.parse(resolve_device(device))
+    if not target.is_host:
+        check_gpu(target)
+    return target
 
 
 def default_options(folder: Path, device: str) -> "ExportOptions":

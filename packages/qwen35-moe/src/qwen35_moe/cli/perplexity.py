@@ -34,9 +34,9 @@ def perplexity(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show the loss a token and the perplexity of a model on a text."""
-    from qwen35_moe.cli.files import read_text
     from qwen35_moe.cli.model import export_progress, is_program, model_folder
     from qwen35_moe.errors import PromptError
+    from qwen35_moe.files import read_text
     from qwen35_moe.perplexity import END_OF_TEXT, total_loss, windows
     from qwen35_moe.tokenizer import Tokenizer
 
@@ -50,10 +50,12 @@ def perplexity(
         raise PromptError(f"{folder}: expected a tokenizer that knows {END_OF_TEXT}")
     pieces = windows(tokenizer.encode(read_text(path)), end=end[0], length=window)
     losses: dict[str, Loss] = {}
+    if is_program(folder):
+        forms = _program_form(folder, device)
+    else:
+        longest = max(map(len, pieces))
+        forms = _checkpoint_forms(folder, quant or "all", group_size, activations, longest, device)
     with export_progress(f"reading {path.name}") as (report, _):
-        forms = _program_form(folder, device) if is_program(folder) else _checkpoint_forms(
-            folder, quant or "all", group_size, activations, max(map(len, pieces)), device
-        )  # fmt: skip
         for label, loss_of in forms:
             losses[label] = total_loss(pieces, loss_of, partial(report, label))
     if as_json:
@@ -96,24 +98,20 @@ def _checkpoint_forms(
     folder: Path, quant: Quant, group_size: int | None, activations: str | None, longest: int, device: str
 ) -> "Iterator[tuple[str, LossOfWindow]]":
     """Yield the forms of a checkpoint that were asked for; ``longest`` is the longest window's number of tokens."""
-    from device_core import Device
-
-    from qwen35_moe.cli.model import resolve_device
-    from qwen35_moe.engine import check_gpu
+    from qwen35_moe.cli.model import usable_device
     from qwen35_moe.errors import PromptError
     from qwen35_moe.perplexity import checkpoint_loss, int4_forms
 
-    if not (place := Device.parse(resolve_device(device))).is_host:
-        check_gpu(place)
+    place = usable_device(device).torch
     if quant == "none" and (group_size, activations) != (None, None):
         raise PromptError("--group-size and --activations: expected where --quant is int4 or all, got none")
     if quant in ("all", "none"):
-        yield "unquantized", checkpoint_loss(folder, None, length=longest, device=place.torch)
+        yield "unquantized", checkpoint_loss(folder, None, length=longest, device=place)
     if quant in ("all", "int4"):
         for form in int4_forms(folder, group_size):
             if activations in (None, form.activations):
                 label = f"int4 group {form.group_size}, {form.activations} activations"
-                yield label, checkpoint_loss(folder, form, length=longest, device=place.torch)
+                yield label, checkpoint_loss(folder, form, length=longest, device=place)
 
 
 def _print_table(losses: "dict[str, Loss]") -> None:

@@ -56,8 +56,8 @@ def run(
 
 def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
     """Return the text to complete. Raises PromptError where there is none or two."""
-    from qwen35_moe.cli.files import read_text
     from qwen35_moe.errors import PromptError
+    from qwen35_moe.files import read_text
 
     if (prompt is None) == (prompt_file is None):
         raise PromptError("expected one of --prompt and --prompt-file, got " + ("none" if prompt is None else "both"))
