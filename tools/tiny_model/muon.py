@@ -27,7 +27,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(matrices, {"lr": rate, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self, closure: None = None) -> None:
         """Update every matrix that has a gradient; Nesterov's form of momentum."""
         for group in self.param_groups:
             for matrix in group["params"]:

@@ -79,8 +79,8 @@ def optimizers_of(model: nn.Module, options: TrainingOptions) -> tuple[torch.opt
             ("embed_tokens.weight", "lm_head.weight", "mlp.gate.weight", "expert_gate.weight", "conv1d.weight")
         )
         (others if parameter.ndim < 2 or is_table else matrices).append(parameter)
-    device = matrices[0].device
-    adam = {"betas": (0.9, 0.98), "eps": 1e-9, "fused": device.type == "cuda", "capturable": device.type == "cuda"}
+    device, on_gpu = matrices[0].device, matrices[0].is_cuda
+    adam = {"betas": (0.9, 0.98), "eps": 1e-9, "fused": on_gpu, "capturable": on_gpu}
     return (
         Muon(matrices, torch.zeros((), device=device), weight_decay=options.weight_decay),
         torch.optim.AdamW(others, lr=torch.zeros((), device=device), weight_decay=0.0, **adam),
