@@ -5,6 +5,10 @@ from typing import Any
 
 import torch
 
+from cuda_kernels.int4 import GROUP_SIZES
+
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
 
 def check(condition: bool, operator: str, argument: str, expected: str, given: object) -> None:
     """Raise ValueError `operator: argument: expected …, got …` unless `condition` holds."""
@@ -40,6 +44,36 @@ def check_tensor(
         check(False, operator, argument, "a contiguous tensor", f"strides {tensor.stride()}")
     if device is not None and tensor.device != device:
         check(False, operator, argument, f"device {device}", tensor.device)
+
+
+def check_scales(
+    operator: str, argument: str, scales: torch.Tensor, *, rows: Sequence[int], columns: int, device: torch.device
+) -> int:
+    """Check the scales `(*rows, columns / group)` of an int4 weight and return the group size."""
+    check_tensor(operator, argument, scales, shape=(*rows, "G"), dtype=FLOATS, device=device)
+    groups = scales.shape[-1]
+    fits = groups > 0 and columns % groups == 0 and columns // groups in GROUP_SIZES
+    check(fits, operator, argument, f"{columns} columns in groups of {GROUP_SIZES}", f"{groups} groups")
+    return columns // groups
+
+
+def check_int8_rows(
+    operator: str, scale: torch.Tensor, group_sum: torch.Tensor, *, shape: tuple[int, int], device: torch.device
+) -> None:
+    """Check what belongs to the values of int8 rows, `shape` being (T, K / group)."""
+    for argument, tensor in (("scale", scale), ("group_sum", group_sum)):
+        check_tensor(operator, argument, tensor, shape=shape, dtype=torch.float32, device=device)
+
+
+def new_int8_rows(
+    operator: str, x: torch.Tensor, columns: int, group_size: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Check `group_size` and return uninitialized (values, scale, group_sum), a row of `columns` for each of x."""
+    check(group_size in GROUP_SIZES, operator, "group_size", f"one of {GROUP_SIZES}", group_size)
+    check(columns % group_size == 0, operator, "group_size", f"a divisor of {columns} columns", group_size)
+    rows, groups = x.shape[0], columns // group_size
+    scale = x.new_empty((rows, groups), dtype=torch.float32)
+    return x.new_empty((rows, 2, columns // 2), dtype=torch.int8), scale, torch.empty_like(scale)
 
 
 def checked(checks: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:

@@ -70,7 +70,10 @@ def test_operators_pass_opcheck(device: torch.device) -> None:
         (lambda x, w: rms_norm(x.T.contiguous().T, w, EPS), "rms_norm: x: expected a contiguous tensor, got strides"),
         (lambda x, w: rms_norm_gated(x, x, w[:48].clone(), EPS), "rms_norm_gated: weight: expected a divisor of 64"),
         (lambda x, w: rms_norm_int8(x, w, EPS, group_size=48), "rms_norm_int8: group_size: expected one of"),
-        (lambda x, w: rms_norm_int8(x, w, EPS, group_size=128), "rms_norm_int8: x: expected a multiple of 128 columns"),
+        (
+            lambda x, w: rms_norm_int8(x, w, EPS, group_size=128),
+            "rms_norm_int8: group_size: expected a divisor of 64 columns",
+        ),
     ],
     ids=["rank", "size", "dtype", "strides", "gate-size", "group", "columns"],
 )

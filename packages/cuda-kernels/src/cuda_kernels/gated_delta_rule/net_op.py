@@ -6,14 +6,12 @@ from typing import Any
 import torch
 
 from cuda_kernels import int4
-from cuda_kernels.checks import check, check_tensor, checked
+from cuda_kernels.checks import FLOATS, check, check_tensor, checked, new_int8_rows
 from cuda_kernels.gated_delta_rule import net_reference
 from cuda_kernels.gated_delta_rule.decode import launch_decode, launch_decode_int8
 from cuda_kernels.gated_delta_rule.layout import DeltaNetShape, DeltaNetState, DeltaNetWeights, shape_of
 from cuda_kernels.gated_delta_rule.prefill import launch_prefill
 from cuda_kernels.library import Operator
-
-FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 _NET = (
     "Tensor projection, Tensor conv_weight, Tensor a_log, Tensor dt_bias, Tensor norm_weight, "
@@ -84,10 +82,7 @@ def _fake_decode_int8(
     operator = "gated_delta_net_decode_int8"
     width, rows = _check_net(operator, projection, weights, state).out_width, projection.shape[0]
     _check_slots(operator, "slots", slots, rows, projection.device)
-    check(group_size in int4.GROUP_SIZES, operator, "group_size", f"one of {int4.GROUP_SIZES}", group_size)
-    check(width % group_size == 0, operator, "group_size", f"a divisor of the row of {width}", group_size)
-    scale = projection.new_empty((rows, width // group_size), dtype=torch.float32)
-    return projection.new_empty((rows, 2, width // 2), dtype=torch.int8), scale, torch.empty_like(scale)
+    return new_int8_rows(operator, projection, width, group_size)
 
 
 def _fake_prefill(

@@ -4,14 +4,12 @@ from itertools import pairwise
 
 import torch
 
-from cuda_kernels.checks import check, check_tensor, checked
+from cuda_kernels.checks import FLOATS, check, check_tensor, checked
 from cuda_kernels.gated_delta_rule import net_op, reference
 from cuda_kernels.gated_delta_rule.cases import COMPILE_CASES
 from cuda_kernels.gated_delta_rule.chunk import launch_chunk
 from cuda_kernels.gated_delta_rule.recurrent import launch_recurrent
 from cuda_kernels.library import Operator
-
-FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def _checked_outputs(

@@ -3,25 +3,24 @@
 import torch
 
 from cuda_kernels import int4
-from cuda_kernels.checks import check, check_tensor, checked
-from cuda_kernels.int4 import GROUP_SIZES, Int8Rows
+from cuda_kernels.checks import (
+    FLOATS,
+    check,
+    check_int8_rows,
+    check_scales,
+    check_tensor,
+    checked,
+    new_int8_rows,
+)
+from cuda_kernels.int4 import Int8Rows
 from cuda_kernels.library import Operator
 from cuda_kernels.linear import cases, launch, reference
-
-FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def _fake_quantize_int8(x: torch.Tensor, group_size: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     operator = "quantize_int8"
     check_tensor(operator, "x", x, shape=("T", "K"), dtype=FLOATS)
-    check(group_size in GROUP_SIZES, operator, "group_size", f"one of {GROUP_SIZES}", group_size)
-    rows, columns = x.shape
-    check(columns % group_size == 0, operator, "x", f"a multiple of {group_size} columns", columns)
-    return (
-        x.new_empty((rows, 2, columns // 2), dtype=torch.int8),
-        x.new_empty((rows, columns // group_size), dtype=torch.float32),
-        x.new_empty((rows, columns // group_size), dtype=torch.float32),
-    )
+    return new_int8_rows(operator, x, x.shape[1], group_size)
 
 
 def _quantize_int8(x: torch.Tensor, group_size: int) -> Int8Rows:
@@ -32,10 +31,7 @@ def _check_weight(
     operator: str, weight: torch.Tensor, scales: torch.Tensor, columns: int, device: torch.device
 ) -> None:
     check_tensor(operator, "weight", weight, shape=("N", columns // 2), dtype=torch.uint8, device=device)
-    check_tensor(operator, "scales", scales, shape=(weight.shape[0], "G"), dtype=FLOATS, device=device)
-    groups = scales.shape[1]
-    fits = groups > 0 and columns % groups == 0 and columns // groups in GROUP_SIZES
-    check(fits, operator, "scales", f"{columns} columns in groups of {GROUP_SIZES}", f"{groups} groups")
+    check_scales(operator, "scales", scales, rows=(weight.shape[0],), columns=columns, device=device)
 
 
 def _fake_int4_linear(
@@ -64,8 +60,7 @@ def _fake_int4_linear_int8(
     check_tensor(operator, "values", values, shape=("T", 2, "K/2"), dtype=torch.int8)
     _check_weight(operator, weight, scales, 2 * values.shape[2], values.device)
     groups = (values.shape[0], scales.shape[1])
-    for name, tensor in (("scale", scale), ("group_sum", group_sum)):
-        check_tensor(operator, name, tensor, shape=groups, dtype=torch.float32, device=values.device)
+    check_int8_rows(operator, scale, group_sum, shape=groups, device=values.device)
     return _new_output(operator, values, weight, residual, out_dtype)
 
 

@@ -1,18 +1,11 @@
-"""Launches of the norm kernels, and the configurations that ship."""
+"""Launches of the norm kernels."""
 
 import torch
 import triton
 
+from cuda_kernels.norm.configs import RUNS, warps
 from cuda_kernels.norm.kernels import rms_norm_gated_kernel, rms_norm_int8_kernel, rms_norm_kernel
 from cuda_kernels.primitives import has_dependent_launch
-from cuda_kernels.report import KernelCase
-
-RUNS = 4  # runs of the gated norm a program: a head of 128 elements alone would leave most lanes idle
-
-
-def warps(elements: int) -> int:
-    """Return the warps of a program that holds `elements` of a row: eight elements a lane, one to sixteen warps."""
-    return max(1, min(16, triton.next_power_of_2(elements) // 256))
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, unit_offset: bool, *, out: torch.Tensor) -> None:
@@ -91,45 +84,3 @@ def rms_norm_int8(
         num_warps=warps(columns),
         launch_pdl=pdl,
     )
-
-
-_WORDS = {"WORDS": 256, "BLOCK_WORDS": 256, "GROUP_WORDS": 16, "UNIT_OFFSET": True}
-_QUANTIZED = {"p_x": "*bf16", "p_values": "*i32", "p_scale": "*fp32", "p_group_sum": "*fp32", "eps": "fp32"}
-
-COMPILE_CASES = (
-    KernelCase(
-        name="norm.rms_norm/D2048",
-        kernel=rms_norm_kernel,
-        signature={"p_x": "*bf16", "p_weight": "*bf16", "p_out": "*bf16", "eps": "fp32"},
-        constexprs={"D": 2048, "BLOCK": 2048, "UNIT_OFFSET": True},
-        num_warps=warps(2048),
-    ),
-    KernelCase(
-        name="norm.rms_norm_gated/D128",
-        kernel=rms_norm_gated_kernel,
-        signature={
-            "p_x": "*bf16",
-            "p_gate": "*bf16",
-            "p_weight": "*fp32",
-            "p_out": "*bf16",
-            "runs": "i32",
-            "eps": "fp32",
-        },
-        constexprs={"D": 128, "BLOCK": 128, "RUNS": RUNS},
-        num_warps=warps(RUNS * 128),
-    ),
-    KernelCase(
-        name="norm.rms_norm_int8/D2048-g128",
-        kernel=rms_norm_int8_kernel,
-        signature={**_QUANTIZED, "p_weight": "*bf16"},
-        constexprs={**_WORDS, "NORM": True},
-        num_warps=warps(2048),
-    ),
-    KernelCase(
-        name="linear.quantize_int8/K2048-g128",
-        kernel=rms_norm_int8_kernel,
-        signature=_QUANTIZED,
-        constexprs={**_WORDS, "p_weight": None, "NORM": False},
-        num_warps=warps(2048),
-    ),
-)

@@ -2,12 +2,10 @@
 
 import torch
 
-from cuda_kernels.checks import check, check_tensor, checked
-from cuda_kernels.int4 import GROUP_SIZES, Int8Rows
+from cuda_kernels.checks import FLOATS, check, check_tensor, checked, new_int8_rows
+from cuda_kernels.int4 import Int8Rows
 from cuda_kernels.library import Operator
-from cuda_kernels.norm import launch, reference
-
-FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+from cuda_kernels.norm import cases, launch, reference
 
 
 def _fake_rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, unit_offset: bool) -> torch.Tensor:
@@ -32,17 +30,10 @@ def _fake_rms_norm_int8(
     operator = "rms_norm_int8"
     check_tensor(operator, "x", x, shape=("T", "D"), dtype=FLOATS)
     check_tensor(operator, "weight", weight, shape=(x.shape[1],), dtype=FLOATS, device=x.device)
-    check(group_size in GROUP_SIZES, operator, "group_size", f"one of {GROUP_SIZES}", group_size)
-    rows, columns = x.shape
-    check(columns % group_size == 0, operator, "x", f"a multiple of {group_size} columns", columns)
-    return (
-        x.new_empty((rows, 2, columns // 2), dtype=torch.int8),
-        x.new_empty((rows, columns // group_size), dtype=torch.float32),
-        x.new_empty((rows, columns // group_size), dtype=torch.float32),
-    )
+    return new_int8_rows(operator, x, x.shape[1], group_size)
 
 
-COMPILE_CASES = launch.COMPILE_CASES
+COMPILE_CASES = cases.COMPILE_CASES
 
 OPERATORS = (
     Operator(

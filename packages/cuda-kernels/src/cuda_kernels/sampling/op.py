@@ -5,14 +5,12 @@ from typing import Any
 
 import torch
 
-from cuda_kernels.checks import check, check_tensor, checked
+from cuda_kernels.checks import FLOATS, check, check_tensor, checked
 from cuda_kernels.library import Operator
 from cuda_kernels.sampling import history, reference, sample
 from cuda_kernels.sampling.cases import COMPILE_CASES
 
 __all__ = ["COMPILE_CASES", "OPERATORS", "SamplingRows", "mark_prompt", "sample_tokens"]
-
-FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def _fake_sample_tokens(
