@@ -47,10 +47,7 @@ class Problem:
     def expected(self) -> torch.Tensor:
         """Return the products with the first copy in float32, an expert at a time."""
         table, routed = self.tables[0], self.routings[0]
-        x = self.x.to(torch.float32)
-        return reference.fused_moe_int4(
-            x, routed.weights, routed.ids, table.gate_up, table.gate_up_scales, table.down, table.down_scales, None
-        )
+        return reference.fused_moe_int4(self.x.to(torch.float32), routed, table, None)
 
 
 def routing(tokens: int) -> Routing:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from cuda_kernels import int4
 from cuda_kernels.moe.configs import DecodeConfig
-from cuda_kernels.moe.launch import launch_decode
+from cuda_kernels.moe.decode_launch import launch_decode
 from cuda_kernels.moe.testing import expected, routing, table
 from cuda_kernels.testing import assert_close, poisoned
 
@@ -27,7 +27,7 @@ def test_equals_reference(
     out = poisoned((tokens, hidden), torch.float32, device)
     if int8:
         rows = int4.quantize_activation(x, group_size=group)
-        launch_decode(rows.values, rows.scale, routed.weights, routed.ids, experts, residual, out, config)
+        launch_decode(rows.values, rows.scale, routed, experts, residual, out, config)
     else:
-        launch_decode(x, None, routed.weights, routed.ids, experts, residual, out, config)
+        launch_decode(x, None, routed, experts, residual, out, config)
     assert_close(out, expected(x, routed, experts, residual), "int8" if int8 else "float32")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from cuda_kernels import int4
 from cuda_kernels.moe.configs import GroupedConfig, ProductConfig
-from cuda_kernels.moe.launch import launch_grouped
+from cuda_kernels.moe.grouped_launch import launch_grouped
 from cuda_kernels.moe.testing import expected, routing, table
 from cuda_kernels.moe.types import DenseExperts, Int4Experts, Routing
 from cuda_kernels.testing import assert_close, poisoned
@@ -29,7 +29,7 @@ def run(
             down=int4.dequantize(experts.down, experts.down_scales, dtype=x.dtype),
         )
     out = poisoned(x.shape, torch.float32, x.device)
-    launch_grouped(values, scale, routed.weights, routed.ids, weights, residual, out, config)
+    launch_grouped(values, scale, routed, weights, residual, out, config)
     return out
 
 

@@ -48,7 +48,7 @@ def test_layer_compiles_whole(device: torch.device) -> None:
         ({"ids": torch.zeros(2, 2, dtype=torch.int64)}, "ids: expected dtype torch.int32"),
         ({"ids": torch.zeros(2, 3, dtype=torch.int32)}, r"ids: expected shape \(2, 2\)"),
         ({"residual": torch.zeros(2, 64, dtype=torch.float16)}, "residual: expected dtype torch.float32"),
-        ({"down_scales": torch.ones(3, 64, 1)}, "down_scales: expected the group size of gate_up_scales"),
+        ({"down_scales": torch.ones(3, 64, 1)}, "down_scales: expected groups of 32, as gate_up has, got 64"),
         ({"down_scales": torch.ones(3, 64, 3)}, "down_scales: expected 64 columns in groups"),
     ],
     ids=["hidden", "strides", "ids-dtype", "ids-shape", "residual", "group", "groups"],
@@ -76,7 +76,7 @@ def test_refuses(change: dict[str, torch.Tensor], message: str) -> None:
             lambda: rms_norm_router_int8(
                 torch.ones(1, 48), torch.ones(48), 1e-6, torch.ones(4, 48), top_k=1, shared_experts=0, group_size=32
             ),
-            "x: expected a multiple of 32 columns, got 48",
+            "group_size: expected a divisor of 48 columns, got 32",
         ),
         (
             lambda: moe_align_block_size(torch.zeros(1, 1, dtype=torch.int32), block_size=0, num_experts=1),

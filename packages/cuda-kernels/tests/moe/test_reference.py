@@ -52,9 +52,7 @@ def test_int8_rows_equal_their_dequantized_values(tokens: int) -> None:
 
 def test_a_row_has_the_same_bits_in_any_small_batch() -> None:
     experts, routed, x = table(6, 128, 64, 32), routing(16, 3, 6), torch.randn(16, 128)
-    batch = reference.fused_moe_int4(
-        x, routed.weights, routed.ids, experts.gate_up, experts.gate_up_scales, experts.down, experts.down_scales, None
-    )
+    batch = reference.fused_moe_int4(x, routed, experts, None)
     for t in range(16):
         row = Routing(weights=routed.weights[t : t + 1].clone(), ids=routed.ids[t : t + 1].clone())
         assert torch.equal(fused_moe_int4(x[t : t + 1].clone(), row, experts)[0], batch[t])

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cuda_kernels.moe import align, decode, grouped, router
+from cuda_kernels.moe.combine import combine
 from cuda_kernels.moe.configs import decode_config, grouped_config, router_config
 from cuda_kernels.report import KernelCase
 from cuda_kernels.report.compiler import SHARED_LIMITS
@@ -172,7 +173,7 @@ def _align() -> Iterator[KernelCase]:
     )
     yield KernelCase(
         name="moe.combine",
-        kernel=grouped.combine,
+        kernel=combine,
         signature={"p_y": "*bf16", "p_ids": "*i32", "p_residual": "*bf16", "p_out": "*bf16"},
         constexprs={"EXPERTS": EXPERTS, "SLOTS": SLOTS, "HIDDEN": HIDDEN, "BLOCK": 1024},
     )

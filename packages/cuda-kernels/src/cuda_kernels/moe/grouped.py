@@ -1,9 +1,8 @@
 """Expert products of many tokens on the tensor cores: pairs sorted by expert, weights left, pairs right.
 
 `gate_up_blocks` multiplies a block of pairs of one expert with gate and up rows in one tile and applies SwiGLU;
-`down_blocks` multiplies h with rows of the down projection and scales by the router's weight; `combine` adds the slots
-of a token in order. Weights are int4, taken apart in registers, or dense. Activations are int8, with one scale a step
-of the product, or floats.
+`down_blocks` multiplies h with rows of the down projection and scales by the router's weight. Weights are int4, taken
+apart in registers, or dense. Activations are int8, with one scale a step of the product, or floats.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
@@ -243,31 +242,3 @@ def down_blocks(
     y_b = (y_b * routed[None, :]).to(p_y.dtype.element_ty)
     tl.store(p_row + o_a[:, None], y_a, mask=m_pair[None, :] & (o_a < HIDDEN)[:, None])
     tl.store(p_row + o_b[:, None], y_b, mask=m_pair[None, :] & (o_b < HIDDEN)[:, None])
-
-
-@triton.jit
-def combine(
-    p_y,
-    p_ids,
-    p_residual,
-    p_out,
-    EXPERTS: tl.constexpr,
-    SLOTS: tl.constexpr,
-    HIDDEN: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PDL: tl.constexpr,
-):
-    """Add the rows of one token's slots whose expert is known, and the residual."""
-    BLOCKS: tl.constexpr = (HIDDEN + BLOCK - 1) // BLOCK
-    token = (tl.program_id(0) // BLOCKS).to(tl.int64)
-    column = tl.program_id(0) % BLOCKS * BLOCK + tl.arange(0, BLOCK)
-    m_column = column < HIDDEN
-    wait_for_previous(PDL)
-    total = tl.zeros((BLOCK,), tl.float32)
-    for slot in tl.static_range(SLOTS):
-        expert = tl.load(p_ids + token * SLOTS + slot)
-        known = m_column & (expert >= 0) & (expert < EXPERTS)
-        total += tl.load(p_y + (token * SLOTS + slot) * HIDDEN + column, mask=known, other=0.0).to(tl.float32)
-    if p_residual is not None:
-        total += tl.load(p_residual + token * HIDDEN + column, mask=m_column, other=0.0).to(tl.float32)
-    tl.store(p_out + token * HIDDEN + column, total.to(p_out.dtype.element_ty), mask=m_column)

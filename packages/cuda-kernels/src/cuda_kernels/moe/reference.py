@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from cuda_kernels import int4
+from cuda_kernels.moe.types import DenseExperts, Int4Experts, Routing
 from cuda_kernels.norm.reference import rms_norm
 
 # Returns the weights (2I, H) and (H, I) of the expert of an id.
@@ -54,69 +55,44 @@ def rms_norm_router_int8(
 
 
 def fused_moe(
-    x_TH: torch.Tensor,
-    weights_Tk: torch.Tensor,
-    ids_Tk: torch.Tensor,
-    gate_up: torch.Tensor,
-    down: torch.Tensor,
-    residual_TH: torch.Tensor | None,
+    x_TH: torch.Tensor, routing: Routing, experts: DenseExperts, residual_TH: torch.Tensor | None
 ) -> torch.Tensor:
     """Return sum over a token's slots of weight · down(silu(gate(x)) · up(x)), plus the residual, in x's dtype."""
 
     def load(expert: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return gate_up[expert], down[expert]
+        return experts.gate_up[expert], experts.down[expert]
 
-    return _experts(x_TH, weights_Tk, ids_Tk, load, gate_up.shape[0], residual_TH).to(x_TH.dtype)
+    return _experts(x_TH, routing, load, experts.gate_up.shape[0], residual_TH).to(x_TH.dtype)
 
 
 def fused_moe_int4(
-    x_TH: torch.Tensor,
-    weights_Tk: torch.Tensor,
-    ids_Tk: torch.Tensor,
-    gate_up: torch.Tensor,
-    gate_up_scales: torch.Tensor,
-    down: torch.Tensor,
-    down_scales: torch.Tensor,
-    residual_TH: torch.Tensor | None,
+    x_TH: torch.Tensor, routing: Routing, experts: Int4Experts, residual_TH: torch.Tensor | None
 ) -> torch.Tensor:
     """Return `fused_moe` of the weights dequantized to x's dtype, bit for bit; only selected ones are dequantized."""
 
     def load(expert: int) -> tuple[torch.Tensor, torch.Tensor]:
         return (
-            int4.dequantize(gate_up[expert], gate_up_scales[expert], dtype=x_TH.dtype),
-            int4.dequantize(down[expert], down_scales[expert], dtype=x_TH.dtype),
+            int4.dequantize(experts.gate_up[expert], experts.gate_up_scales[expert], dtype=x_TH.dtype),
+            int4.dequantize(experts.down[expert], experts.down_scales[expert], dtype=x_TH.dtype),
         )
 
-    return _experts(x_TH, weights_Tk, ids_Tk, load, gate_up.shape[0], residual_TH).to(x_TH.dtype)
+    return _experts(x_TH, routing, load, experts.gate_up.shape[0], residual_TH).to(x_TH.dtype)
 
 
 def fused_moe_int4_int8(
-    values: torch.Tensor,
-    scale: torch.Tensor,
-    group_sum: torch.Tensor,
-    weights_Tk: torch.Tensor,
-    ids_Tk: torch.Tensor,
-    gate_up: torch.Tensor,
-    gate_up_scales: torch.Tensor,
-    down: torch.Tensor,
-    down_scales: torch.Tensor,
+    rows: int4.Int8Rows,
+    routing: Routing,
+    experts: Int4Experts,
     residual_TH: torch.Tensor | None,
     out_dtype: torch.dtype,
 ) -> torch.Tensor:
     """Return `fused_moe_int4` of the dequantized activations, in float32 throughout, in `out_dtype`.
 
-    `group_sum` is not read: it only serves kernels that multiply raw nibbles. The product of gate and up stays float32
-    here, where kernels quantize it to int8 again.
+    The group sums are not read: they only serve kernels that multiply raw nibbles. The product of gate and up stays
+    float32 here, where kernels quantize it to int8 again.
     """
-    x_TH = int4.dequantize_activation(values, scale)
-
-    def load(expert: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return (
-            int4.dequantize(gate_up[expert], gate_up_scales[expert], dtype=torch.float32),
-            int4.dequantize(down[expert], down_scales[expert], dtype=torch.float32),
-        )
-
-    return _experts(x_TH, weights_Tk, ids_Tk, load, gate_up.shape[0], residual_TH).to(out_dtype)
+    x_TH = int4.dequantize_activation(rows.values, rows.scale)
+    return fused_moe_int4(x_TH, routing, experts, residual_TH).to(out_dtype)
 
 
 def moe_align_block_size(
@@ -153,13 +129,13 @@ def align_capacity(pairs: int, block_size: int, num_experts: int) -> int:
 
 def _experts(
     x_TH: torch.Tensor,
-    weights_Tk: torch.Tensor,
-    ids_Tk: torch.Tensor,
+    routing: Routing,
     load: LoadExpert,
     num_experts: int,
     residual_TH: torch.Tensor | None,
 ) -> torch.Tensor:
     """Return the weighted sum over slots plus the residual, in float32."""
+    weights_Tk, ids_Tk = routing.weights, routing.ids
     tokens, slots = ids_Tk.shape
     pairs_TkH = x_TH.new_zeros((tokens, slots, x_TH.shape[1]), dtype=torch.float32)
     known_Tk = (ids_Tk >= 0) & (ids_Tk < num_experts)

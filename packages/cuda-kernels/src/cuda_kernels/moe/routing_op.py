@@ -2,13 +2,11 @@
 
 import torch
 
-from cuda_kernels.checks import check, check_tensor, checked
-from cuda_kernels.int4 import GROUP_SIZES, Int8Rows
+from cuda_kernels.checks import FLOATS, check, check_tensor, checked, new_int8_rows
+from cuda_kernels.int4 import Int8Rows
 from cuda_kernels.library import Operator
 from cuda_kernels.moe import reference, routing_launch
 from cuda_kernels.moe.types import Routing
-
-FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def _check_router(operator: str, x: torch.Tensor, weight: torch.Tensor, top_k: int, shared_experts: int) -> None:
@@ -23,7 +21,11 @@ def _fake_moe_router(
     x: torch.Tensor, weight: torch.Tensor, top_k: int, shared_experts: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     _check_router("moe_router", x, weight, top_k, shared_experts)
-    shape = (x.shape[0], top_k + shared_experts)
+    return _new_routing(x, top_k + shared_experts)
+
+
+def _new_routing(x: torch.Tensor, slots: int) -> tuple[torch.Tensor, torch.Tensor]:
+    shape = (x.shape[0], slots)
     return x.new_empty(shape, dtype=torch.float32), x.new_empty(shape, dtype=torch.int32)
 
 
@@ -38,18 +40,9 @@ def _fake_rms_norm_router_int8(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     operator = "rms_norm_router_int8"
     _check_router(operator, x, weight, top_k, shared_experts)
-    tokens, hidden = x.shape
-    check_tensor(operator, "norm_weight", norm_weight, shape=(hidden,), dtype=FLOATS, device=x.device)
-    check(group_size in GROUP_SIZES, operator, "group_size", f"one of {GROUP_SIZES}", group_size)
-    check(hidden % group_size == 0, operator, "x", f"a multiple of {group_size} columns", hidden)
-    slots = top_k + shared_experts
-    return (
-        x.new_empty((tokens, slots), dtype=torch.float32),
-        x.new_empty((tokens, slots), dtype=torch.int32),
-        x.new_empty((tokens, 2, hidden // 2), dtype=torch.int8),
-        x.new_empty((tokens, hidden // group_size), dtype=torch.float32),
-        x.new_empty((tokens, hidden // group_size), dtype=torch.float32),
-    )
+    check_tensor(operator, "norm_weight", norm_weight, shape=(x.shape[1],), dtype=FLOATS, device=x.device)
+    rows = new_int8_rows(operator, x, x.shape[1], group_size)
+    return *_new_routing(x, top_k + shared_experts), *rows
 
 
 def _fake_moe_align_block_size(

@@ -23,5 +23,4 @@ def routing(tokens: int, slots: int, count: int, device: torch.device | str = "c
 
 def expected(x: torch.Tensor, routed: Routing, experts: Int4Experts, residual: torch.Tensor | None) -> torch.Tensor:
     """Return the reference of the dequantized experts in float64."""
-    weights = (experts.gate_up, experts.gate_up_scales, experts.down, experts.down_scales)
-    return reference.fused_moe_int4(x.double(), routed.weights, routed.ids, *weights, residual)
+    return reference.fused_moe_int4(x.double(), routed, experts, residual)
