@@ -40,6 +40,11 @@ def matvec_strip(rows: int, outputs: int, words: int) -> Strip:
     return Strip(block_n=8, block_words=block_words, num_warps=1 if rows == 1 and outputs < 65536 else 2)
 
 
+def matvec_float_strip(words: int) -> Strip:
+    """Return the strip of one floating-point row with `words` words of K."""
+    return Strip(block_n=8, block_words=min(512, 1 << (words - 1).bit_length()), num_warps=4)
+
+
 def prefers_vector(rows: int, outputs: int) -> bool:
     """Return whether the vector kernel beats the tensor-core kernel on int8 rows.
 

@@ -79,28 +79,10 @@ def matvec_int8(
     strip: configs.Strip | None = None,
 ) -> None:
     """Launch the vector kernel on int8 rows."""
-    rows, outputs = out.shape
-    words, groups = weight.shape[1] // 4, scales.shape[1]
-    strip = strip or configs.matvec_strip(rows, outputs, words)
-    pdl = has_dependent_launch(weight.device)
-    matvec_int8_kernel[(triton.cdiv(outputs, strip.block_n),)](
-        p_values=values.view(torch.int32),
-        p_scale=scale,
-        p_weight=weight.view(torch.int32),
-        p_scales=scales,
-        p_residual=residual,
-        p_out=out,
-        rows=rows,
-        N=outputs,
-        W=words,
-        GROUP=words // groups,
-        ROWS=triton.next_power_of_2(rows),
-        BLOCK_N=strip.block_n,
-        BLOCK_W=strip.block_words,
-        PDL=pdl,
-        num_warps=strip.num_warps,
-        launch_pdl=pdl,
-    )
+    tokens, outputs = out.shape
+    strip = strip or configs.matvec_strip(tokens, outputs, weight.shape[1] // 4)
+    rows = {"p_values": values.view(torch.int32), "p_scale": scale}
+    _launch_matvec(matvec_int8_kernel, rows, weight, scales, residual, out, strip)
 
 
 def matvec(
@@ -111,24 +93,37 @@ def matvec(
     out: torch.Tensor,
 ) -> None:
     """Launch the vector kernel on floating-point rows."""
-    rows, outputs = out.shape
+    strip = configs.matvec_float_strip(weight.shape[1] // 4)
+    _launch_matvec(matvec_kernel, {"p_x": x}, weight, scales, residual, out, strip)
+
+
+def _launch_matvec(
+    kernel: Any,
+    rows: Mapping[str, torch.Tensor],
+    weight: torch.Tensor,
+    scales: torch.Tensor,
+    residual: torch.Tensor | None,
+    out: torch.Tensor,
+    strip: configs.Strip,
+) -> None:
+    tokens, outputs = out.shape
     words, groups = weight.shape[1] // 4, scales.shape[1]
-    block_n, pdl = 8, has_dependent_launch(weight.device)
-    matvec_kernel[(triton.cdiv(outputs, block_n),)](
-        p_x=x,
+    pdl = has_dependent_launch(weight.device)
+    kernel[(triton.cdiv(outputs, strip.block_n),)](
+        **rows,
         p_weight=weight.view(torch.int32),
         p_scales=scales,
         p_residual=residual,
         p_out=out,
-        rows=rows,
+        rows=tokens,
         N=outputs,
         W=words,
         GROUP=words // groups,
-        ROWS=triton.next_power_of_2(rows),
-        BLOCK_N=block_n,
-        BLOCK_W=min(512, triton.next_power_of_2(words)),
+        ROWS=triton.next_power_of_2(tokens),
+        BLOCK_N=strip.block_n,
+        BLOCK_W=strip.block_words,
         PDL=pdl,
-        num_warps=4,
+        num_warps=strip.num_warps,
         launch_pdl=pdl,
     )
 
