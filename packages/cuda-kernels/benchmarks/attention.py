@@ -2,13 +2,8 @@
 
 import torch
 from cuda_kernels.attention import reference
-from cuda_kernels.attention.op import (
-    HeadTransform,
-    KeyValueCache,
-    attention_decode,
-    attention_decode_int8,
-    attention_prefill,
-)
+from cuda_kernels.attention.layout import HeadTransform, KeyValueCache
+from cuda_kernels.attention.op import attention_decode, attention_decode_int8, attention_prefill
 from cuda_kernels.testing import bound, random_tensor
 from registry import Benchmark, Work
 from timing import copies_past_l2
@@ -39,7 +34,7 @@ def _torch_attention(qkv: torch.Tensor, heads: HeadTransform, cache: KeyValueCac
     """Return the same in eager torch with its own attention kernel, for one row at `first`, or many from 0 on."""
     last = first + qkv.shape[0]
     rope = heads.rope[first:last]
-    q, gate, k, v = reference.split(qkv, heads.q_norm, heads.k_norm, rope, cache.keys, heads.eps)
+    q, gate, k, v = reference.split(qkv, heads, cache, rope)
     cache.keys[0, :, first:last] = k.transpose(0, 1)
     cache.values[0, :, first:last] = v.transpose(0, 1)
     query = q.bfloat16().transpose(0, 1)[None]
@@ -55,7 +50,7 @@ def build_decode(keys: int, int8: bool) -> Work:
     copies = copies_past_l2(nbytes)
     qkv, heads, caches = _cuda(1, COLUMNS), _heads(context), [_cache(context) for _ in range(copies)]
     place = {"positions": torch.tensor([keys - 1], device="cuda"), "slots": torch.tensor([0], device="cuda")}
-    tensors = (qkv, heads.q_norm, heads.k_norm, heads.rope, caches[0].keys.clone(), caches[0].values.clone())
+    fresh = KeyValueCache(keys=caches[0].keys.clone(), values=caches[0].values.clone())
 
     def ours(i: int) -> object:
         if int8:
@@ -63,10 +58,10 @@ def build_decode(keys: int, int8: bool) -> Work:
         return attention_decode(qkv, heads, caches[i], **place)
 
     def expected() -> torch.Tensor:
-        both = (*place.values(), heads.eps)
+        arguments = (qkv, heads, fresh, *place.values())
         if int8:
-            return reference.attention_decode_int8(*tensors, *both, GROUP)[0]
-        return reference.attention_decode(*tensors, *both)
+            return reference.attention_decode_int8(*arguments, GROUP)[0]
+        return reference.attention_decode(*arguments)
 
     def torch_eager(i: int) -> torch.Tensor:
         return _torch_attention(qkv, heads, caches[i], first=keys - 1)
@@ -86,10 +81,10 @@ def build_prefill(tokens: int, start: int) -> Work:
     context = max(4096, start + tokens)
     qkv, heads, cache = _cuda(tokens, COLUMNS), _heads(context), _cache(context)
     place = (torch.tensor([start], device="cuda"), torch.tensor([0], device="cuda"))
-    tensors = (qkv, heads.q_norm, heads.k_norm, heads.rope, cache.keys.clone(), cache.values.clone())
+    fresh = KeyValueCache(keys=cache.keys.clone(), values=cache.values.clone())
     return Work(
         ours=lambda i: attention_prefill(qkv, heads, cache, start=place[0], slot=place[1]),
-        expected=lambda: reference.attention_prefill(*tensors, *place, heads.eps),
+        expected=lambda: reference.attention_prefill(qkv, heads, fresh, *place),
         bound=bound(torch.bfloat16),
         copies=1,
         nbytes=qkv.nbytes + 2 * tokens * QUERIES * SIZE + 4 * KV_HEADS * SIZE * (start + tokens),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from cuda_kernels.attention.op import HeadTransform, KeyValueCache
+from cuda_kernels.attention.layout import HeadTransform, KeyValueCache
 from cuda_kernels.testing import random_tensor
 
 
@@ -21,6 +21,10 @@ class Problem:
     def tensors(self) -> tuple[torch.Tensor, ...]:
         heads, cache = self.heads, self.cache
         return (self.qkv, heads.q_norm, heads.k_norm, heads.rope, cache.keys, cache.values)
+
+    @property
+    def parts(self) -> tuple[torch.Tensor, HeadTransform, KeyValueCache]:
+        return self.qkv, self.heads, self.cache
 
     def clone(self) -> "Problem":
         return replace(self, cache=KeyValueCache(keys=self.cache.keys.clone(), values=self.cache.values.clone()))

@@ -23,9 +23,7 @@ def ints(*values: int) -> torch.Tensor:
 
 def prefill_expected(case: Any, start: int, slot: int) -> torch.Tensor:
     """Return the reference in float32, on a copy of the cache."""
-    other = case.clone()
-    qkv, *rest = other.tensors
-    return reference.attention_prefill(qkv, *rest, ints(start), ints(slot), 1e-6)
+    return reference.attention_prefill(*case.clone().parts, ints(start), ints(slot))
 
 
 @pytest.mark.parametrize("context", [1, 31, 32, 33, 255, 256, 1341, 4096])

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 import torch
 from cuda_kernels import int4
-from cuda_kernels.attention import decode, prefill, reference
-from cuda_kernels.attention.fake import decode_sizes
-from cuda_kernels.attention.sizes import sizes_of
+from cuda_kernels.attention import launch, reference
+from cuda_kernels.attention.layout import sizes_of
 from cuda_kernels.testing import assert_close, poisoned, relative_error
 
 Make = Callable[..., Any]
@@ -33,17 +32,20 @@ def ints(case: Any, *values: int) -> torch.Tensor:
     return torch.tensor(values, device=case.qkv.device)
 
 
+def poisoned_out(case: Any) -> torch.Tensor:
+    sizes = sizes_of(*case.parts)
+    return poisoned((sizes.rows, sizes.width), case.qkv.dtype, case.qkv.device)
+
+
 def run_decode(case: Any, positions: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
-    sizes = decode_sizes("attention_decode", *case.tensors, positions, slots)
-    out = poisoned((sizes.rows, sizes.query_heads * sizes.head_size), case.qkv.dtype, case.qkv.device)
-    decode.attention_decode(*case.tensors, positions, slots, 1e-6, sizes=sizes, out=out)
+    out = poisoned_out(case)
+    launch.attention_decode(*case.parts, positions, slots, out=out)
     return out
 
 
 def run_prefill(case: Any, start: int, slot: int) -> torch.Tensor:
-    sizes = sizes_of("attention_prefill", *case.tensors)
-    out = poisoned((sizes.rows, sizes.query_heads * sizes.head_size), case.qkv.dtype, case.qkv.device)
-    prefill.attention_prefill(*case.tensors, ints(case, start), ints(case, slot), 1e-6, sizes=sizes, out=out)
+    out = poisoned_out(case)
+    launch.attention_prefill(*case.parts, ints(case, start), ints(case, slot), out=out)
     return out
 
 
@@ -60,7 +62,7 @@ def test_decode(problem: Make, shape: dict[str, Any], positions: tuple[int, ...]
     out = run_decode(case, places, slots)
     assert_close(out[:rows], expected, torch.float32)
     assert not out[rows].any()
-    reference.attention_decode(*other.tensors, places, slots, 1e-6)
+    reference.attention_decode(*other.parts, places, slots)
     for have, want in zip(case.tensors[4:], other.tensors[4:], strict=True):
         assert torch.equal(have.isnan(), want.isnan())
         assert relative_error(have.nan_to_num(), want.nan_to_num()) < 1e-6
@@ -72,11 +74,10 @@ def test_decode_int8(problem: Make, group: int) -> None:
     case.fill(1, 30)
     places, slots = ints(case, 30, 0), ints(case, 1, -1)
     expected = case.expected(0, 30, 1)
-    sizes = decode_sizes("attention_decode_int8", *case.tensors, places, slots)
     values = poisoned((2, 2, 64), torch.int8, case.qkv.device)
     scale, group_sum = (poisoned((2, 128 // group), torch.float32, case.qkv.device) for _ in range(2))
-    outputs = {"out": values, "scale": scale, "group_sum": group_sum}
-    decode.attention_decode(*case.tensors, places, slots, 1e-6, sizes=sizes, group_size=group, **outputs)
+    outputs = {"values": values, "scale": scale, "group_sum": group_sum}
+    launch.attention_decode_int8(*case.parts, places, slots, group, **outputs)
     rows = int4.dequantize_activation(values, scale)
     assert_close(rows[0], expected, "int8")
     assert not rows[1].any()
@@ -108,7 +109,7 @@ def test_prefill(problem: Make, rows: int, heads: tuple[int, int], start: int) -
     case.fill(2, start)
     other = case.clone()
     out = run_prefill(case, start, 2)
-    want = reference.attention_prefill(*other.tensors, ints(case, start), ints(case, 2), 1e-6)
+    want = reference.attention_prefill(*other.parts, ints(case, start), ints(case, 2))
     assert_close(out, want.double(), torch.float32)
     for have, then in zip(case.tensors[4:], other.tensors[4:], strict=True):
         assert torch.equal(have.isnan(), then.isnan())
@@ -118,7 +119,7 @@ def test_prefill(problem: Make, rows: int, heads: tuple[int, int], start: int) -
 def test_prefill_float16(problem: Make) -> None:
     case = problem(20, heads=(4, 1), size=32, rotary=16, dtype=torch.float16)
     other = case.clone()
-    want = reference.attention_prefill(*other.tensors, ints(case, 0), ints(case, 0), 1e-6)
+    want = reference.attention_prefill(*other.parts, ints(case, 0), ints(case, 0))
     assert_close(run_prefill(case, 0, 0), want.double(), torch.float16)
 
 

@@ -120,10 +120,14 @@ def test_int8_is_the_quantized_result(problem: Make, group: int) -> None:
 
 
 RANGES = [
-    ("position past the cache", {"positions": ints(40), "slots": ints(0)}, "position: expected 0 … 39"),
-    ("negative position", {"positions": ints(-1), "slots": ints(0)}, "position: expected 0 … 39"),
-    ("slot past the cache", {"positions": ints(0), "slots": ints(3)}, "slot: expected -1 or 0 … 2"),
-    ("slot below -1", {"positions": ints(0), "slots": ints(-2)}, "slot: expected -1 or 0 … 2"),
+    (
+        "position past the cache",
+        {"positions": ints(40), "slots": ints(0)},
+        "attention_decode: positions: expected 0 … 39",
+    ),
+    ("negative position", {"positions": ints(-1), "slots": ints(0)}, "attention_decode: positions: expected 0 … 39"),
+    ("slot past the cache", {"positions": ints(0), "slots": ints(3)}, "attention_decode: slots: expected -1 or 0 … 2"),
+    ("slot below -1", {"positions": ints(0), "slots": ints(-2)}, "attention_decode: slots: expected -1 or 0 … 2"),
 ]
 
 
@@ -136,7 +140,7 @@ def test_places_out_of_range(problem: Make, place: dict[str, torch.Tensor], mess
 
 def test_prefill_that_does_not_fit(problem: Make) -> None:
     case = problem(9, on=CPU)
-    with pytest.raises(ValueError, match=r"position: expected 0 … 31 to fit the cache, got 32"):
+    with pytest.raises(ValueError, match=r"attention_prefill: start: expected 0 … 31, to fit the cache, got 32"):
         attention_prefill(case.qkv, case.heads, case.cache, start=ints(32), slot=ints(0))
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from cuda_kernels.attention.configs import decode_config, prefill_config
 from cuda_kernels.attention.decode import attention_combine_kernel, attention_split_kernel
+from cuda_kernels.attention.layout import Sizes
 from cuda_kernels.attention.prefill import attention_prefill_kernel, attention_prepare_kernel
-from cuda_kernels.attention.sizes import Sizes
 from cuda_kernels.report import KernelCase
 from cuda_kernels.report.compiler import SHARED_LIMITS
 

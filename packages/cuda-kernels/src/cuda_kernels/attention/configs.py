@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 import triton
 
-from cuda_kernels.attention.sizes import Sizes
+from cuda_kernels.attention.layout import Sizes
 
 # Programs of one row of the batch. One H200, 2026-11-30, 16 query and 2 key-value heads of 256, caches past the L2:
 # 1,341 keys 7.3 µs with 64 programs and 7.8 with 128 (9.8 and 10.1 before rotation and norm weights were read ahead);

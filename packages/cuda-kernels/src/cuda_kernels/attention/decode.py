@@ -7,14 +7,11 @@ wait (keys and values of earlier steps) was written at least two kernels back, h
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 
-import torch
 import triton
 import triton.language as tl
 
-from cuda_kernels.attention.configs import decode_config
 from cuda_kernels.attention.rotary import load_heads, load_rotation, rotate
-from cuda_kernels.attention.sizes import Sizes
-from cuda_kernels.primitives import has_dependent_launch, store_quantized, wait_for_previous
+from cuda_kernels.primitives import store_quantized, wait_for_previous
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -179,78 +176,3 @@ def attention_combine_kernel(
     else:
         words = tl.reshape(out, (COLUMNS // 8, 8))
         store_quantized(words, p_out, p_scale, p_group_sum, row, first // 8, Q * D // 8, COLUMNS // 8, GROUP // 8)
-
-
-def attention_decode(
-    qkv: torch.Tensor,
-    q_norm: torch.Tensor,
-    k_norm: torch.Tensor,
-    rope: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    positions: torch.Tensor,
-    slots: torch.Tensor,
-    eps: float,
-    *,
-    sizes: Sizes,
-    out: torch.Tensor,
-    scale: torch.Tensor | None = None,
-    group_sum: torch.Tensor | None = None,
-    group_size: int = 0,
-) -> None:
-    """Launch both kernels; `out` is (B, Hq·D), or with a `group_size` the int8 values beside the other two."""
-    if sizes.rows == 0:
-        return
-    config = decode_config(sizes)
-    pdl = has_dependent_launch(qkv.device)
-    acc = qkv.new_empty((sizes.rows, config.splits, sizes.query_heads, sizes.head_size), dtype=torch.float32)
-    top = torch.empty_like(acc[..., 0])
-    total = torch.empty_like(top)
-    shape = {"Q": sizes.query_heads, "G": sizes.kv_heads, "D": sizes.head_size}
-    attention_split_kernel[(config.splits, sizes.kv_heads, sizes.rows)](
-        p_qkv=qkv,
-        p_q_norm=q_norm,
-        p_k_norm=k_norm,
-        p_rope=rope,
-        p_k_cache=k_cache,
-        p_v_cache=v_cache,
-        p_positions=positions,
-        p_slots=slots,
-        p_acc=acc,
-        p_max=top,
-        p_sum=total,
-        eps=eps,
-        slots=sizes.slots,
-        context=sizes.context,
-        ROTARY=sizes.rotary,
-        SPLITS=config.splits,
-        BLOCK_N=config.block_keys,
-        BLOCK_H=config.block_heads,
-        PDL=pdl,
-        num_warps=config.warps,
-        num_stages=config.stages,
-        launch_pdl=pdl,
-        **shape,
-    )
-    columns = group_size or config.columns
-    attention_combine_kernel[(sizes.query_heads * sizes.head_size // columns, sizes.rows)](
-        p_qkv=qkv,
-        p_positions=positions,
-        p_slots=slots,
-        p_acc=acc,
-        p_max=top,
-        p_sum=total,
-        p_out=out.view(torch.int32) if group_size else out,
-        p_scale=scale,
-        p_group_sum=group_sum,
-        slots=sizes.slots,
-        context=sizes.context,
-        SPLITS=config.splits,
-        BLOCK_N=config.block_keys,
-        COLUMNS=columns,
-        GROUP=group_size,
-        PDL=pdl,
-        num_warps=config.combine_warps,
-        launch_pdl=pdl,
-        **shape,
-    )

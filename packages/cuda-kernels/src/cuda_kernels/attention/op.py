@@ -1,51 +1,116 @@
-"""Operators of the attention family: declarations and public functions."""
+"""Operators of the attention family: checks, declarations and public functions."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from cuda_kernels.attention import decode, prefill, reference
+from cuda_kernels.attention import launch, reference
 from cuda_kernels.attention.cases import COMPILE_CASES
-from cuda_kernels.attention.fake import decode_sizes, fake_decode, fake_decode_int8, fake_prefill
-from cuda_kernels.attention.sizes import Sizes, sizes_of
-from cuda_kernels.checks import check, checked
+from cuda_kernels.attention.layout import HeadTransform, KeyValueCache, Sizes, sizes_of
+from cuda_kernels.checks import FLOATS, check, check_tensor, checked, new_int8_rows
+from cuda_kernels.int4 import Int8Rows
 from cuda_kernels.library import Operator
 
-__all__ = [
-    "COMPILE_CASES",
-    "OPERATORS",
-    "HeadTransform",
-    "KeyValueCache",
-    "attention_decode",
-    "attention_decode_int8",
-    "attention_prefill",
-]
+__all__ = ["COMPILE_CASES", "OPERATORS", "attention_decode", "attention_decode_int8", "attention_prefill"]
 
 
-def _check_head_size(operator: str, sizes: Sizes) -> None:
-    size = sizes.head_size
+def _packed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function(qkv, heads, cache, *indices, *rest)` with the flat arguments of an operator.
+
+    These are the tensors of `_STATE`, two index tensors, eps, and the rest.
+    """
+
+    def run(*args: Any, **outputs: torch.Tensor) -> Any:
+        qkv, q_norm, k_norm, rope, keys, values, first, second, eps, *rest = args
+        heads = HeadTransform(q_norm=q_norm, k_norm=k_norm, rope=rope, eps=eps)
+        return function(qkv, heads, KeyValueCache(keys=keys, values=values), first, second, *rest, **outputs)
+
+    return run
+
+
+def _check_state(operator: str, qkv: torch.Tensor, heads: HeadTransform, cache: KeyValueCache) -> Sizes:
+    """Check the tensors that every operator takes and return their sizes."""
+    check_tensor(operator, "qkv", qkv, shape=("T", "Hq·2·D + 2·Hkv·D"), dtype=FLOATS)
+    device = qkv.device
+    check_tensor(operator, "k_cache", cache.keys, shape=("S", "Hkv", "L", "D"), dtype=qkv.dtype, device=device)
+    check_tensor(operator, "v_cache", cache.values, shape=tuple(cache.keys.shape), dtype=qkv.dtype, device=device)
+    _, kv_heads, context, head_size = cache.keys.shape
+    check(kv_heads > 0 and head_size > 0, operator, "k_cache", "Hkv and D at least 1", f"{kv_heads} and {head_size}")
+    width = qkv.shape[1] - 2 * kv_heads * head_size
     check(
-        16 <= size <= 256 and size & (size - 1) == 0, operator, "k_cache", "D a power of two, 16 … 256", f"D = {size}"
+        width > 0 and width % (2 * head_size) == 0 and width // (2 * head_size) % kv_heads == 0,
+        operator,
+        "qkv",
+        f"Hq·{2 * head_size} + {2 * kv_heads * head_size} columns, Hq a multiple of {kv_heads}",
+        f"{qkv.shape[1]} columns",
     )
+    check_tensor(operator, "q_norm", heads.q_norm, shape=(head_size,), dtype=FLOATS, device=device)
+    check_tensor(operator, "k_norm", heads.k_norm, shape=(head_size,), dtype=FLOATS, device=device)
+    check_tensor(operator, "rope", heads.rope, shape=(context, "R"), dtype=torch.float32, device=device)
+    rotary = heads.rope.shape[1]
+    check(rotary % 2 == 0 and rotary <= head_size, operator, "rope", f"an even R up to {head_size}", f"R = {rotary}")
+    return sizes_of(qkv, heads, cache)
 
 
-def _cuda_decode(*args: Any, out: torch.Tensor) -> None:
-    sizes = decode_sizes("attention_decode", *args[:8])
-    _check_head_size("attention_decode", sizes)
-    decode.attention_decode(*args, sizes=sizes, out=out)
+def _check_index(operator: str, argument: str, index: torch.Tensor, count: int, device: torch.device) -> None:
+    check_tensor(operator, argument, index, shape=(count,), dtype=torch.int64, device=device)
 
 
-def _cuda_decode_int8(*args: Any, values: torch.Tensor, scale: torch.Tensor, group_sum: torch.Tensor) -> None:
-    sizes = decode_sizes("attention_decode_int8", *args[:8])
-    _check_head_size("attention_decode_int8", sizes)
-    decode.attention_decode(*args[:9], sizes=sizes, out=values, scale=scale, group_sum=group_sum, group_size=args[9])
+def _check_decode(
+    operator: str,
+    qkv: torch.Tensor,
+    heads: HeadTransform,
+    cache: KeyValueCache,
+    positions: torch.Tensor,
+    slots: torch.Tensor,
+) -> Sizes:
+    sizes = _check_state(operator, qkv, heads, cache)
+    _check_index(operator, "positions", positions, sizes.rows, qkv.device)
+    _check_index(operator, "slots", slots, sizes.rows, qkv.device)
+    return sizes
 
 
-def _cuda_prefill(*args: Any, out: torch.Tensor) -> None:
-    sizes = sizes_of("attention_prefill", *args[:6])
-    _check_head_size("attention_prefill", sizes)
-    prefill.attention_prefill(*args, sizes=sizes, out=out)
+def _check_prefill(
+    operator: str,
+    qkv: torch.Tensor,
+    heads: HeadTransform,
+    cache: KeyValueCache,
+    start: torch.Tensor,
+    slot: torch.Tensor,
+) -> Sizes:
+    sizes = _check_state(operator, qkv, heads, cache)
+    _check_index(operator, "start", start, 1, qkv.device)
+    _check_index(operator, "slot", slot, 1, qkv.device)
+    return sizes
+
+
+def _fake_decode(qkv: torch.Tensor, *rest: Any) -> torch.Tensor:
+    sizes = _check_decode("attention_decode", qkv, *rest)
+    return qkv.new_empty(sizes.rows, sizes.width)
+
+
+def _fake_decode_int8(qkv: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    *tensors, group_size = rest
+    sizes = _check_decode("attention_decode_int8", qkv, *tensors)
+    return new_int8_rows("attention_decode_int8", qkv, sizes.width, group_size)
+
+
+def _fake_prefill(qkv: torch.Tensor, *rest: Any) -> torch.Tensor:
+    sizes = _check_prefill("attention_prefill", qkv, *rest)
+    return qkv.new_empty(sizes.rows, sizes.width)
+
+
+def _launched(operator: str, checks: Callable[..., Sizes], launch: Callable[..., None]) -> Callable[..., None]:
+    """Return `launch` preceded by the checks, which the out form has not run, and by what the kernels ask for."""
+
+    def run(*args: Any, **outputs: torch.Tensor) -> None:
+        size = checks(operator, *args[:5]).head_size
+        fits = 16 <= size <= 256 and size & (size - 1) == 0
+        check(fits, operator, "k_cache", "D a power of two, 16 … 256, on a CUDA device", f"D = {size}")
+        launch(*args, **outputs)
+
+    return run
 
 
 _STATE = "Tensor qkv, Tensor q_norm, Tensor k_norm, Tensor rope, Tensor(a!) k_cache, Tensor(b!) v_cache"
@@ -54,45 +119,24 @@ _BATCH = "Tensor positions, Tensor slots, float eps"
 OPERATORS = (
     Operator(
         schema=f"attention_decode({_STATE}, {_BATCH}) -> Tensor",
-        reference=checked(fake_decode, reference.attention_decode),
-        fake=fake_decode,
-        cuda=_cuda_decode,
+        reference=_packed(checked(_fake_decode, reference.attention_decode)),
+        fake=_packed(_fake_decode),
+        cuda=_packed(_launched("attention_decode", _check_decode, launch.attention_decode)),
     ),
     Operator(
         schema=f"attention_decode_int8({_STATE}, {_BATCH}, int group_size)"
         " -> (Tensor values, Tensor scale, Tensor group_sum)",
-        reference=checked(fake_decode_int8, reference.attention_decode_int8),
-        fake=fake_decode_int8,
-        cuda=_cuda_decode_int8,
+        reference=_packed(checked(_fake_decode_int8, reference.attention_decode_int8)),
+        fake=_packed(_fake_decode_int8),
+        cuda=_packed(_launched("attention_decode_int8", _check_decode, launch.attention_decode_int8)),
     ),
     Operator(
         schema=f"attention_prefill({_STATE}, Tensor start, Tensor slot, float eps) -> Tensor",
-        reference=checked(fake_prefill, reference.attention_prefill),
-        fake=fake_prefill,
-        cuda=_cuda_prefill,
+        reference=_packed(checked(_fake_prefill, reference.attention_prefill)),
+        fake=_packed(_fake_prefill),
+        cuda=_packed(_launched("attention_prefill", _check_prefill, launch.attention_prefill)),
     ),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeadTransform:
-    """What happens to a query or key head first: RMS norm with unit offset, then partial rotary embedding.
-
-    q_norm, k_norm: (D,) float32, bfloat16 or float16. rope: (L, R) float32, the cosines of R/2 angles, then the sines.
-    """
-
-    q_norm: torch.Tensor
-    k_norm: torch.Tensor
-    rope: torch.Tensor
-    eps: float = 1e-6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyValueCache:
-    """keys (normed and rotated) and values, each (S, Hkv, L, D), contiguous, of the projection's dtype."""
-
-    keys: torch.Tensor
-    values: torch.Tensor
 
 
 def attention_decode(
@@ -108,7 +152,7 @@ def attention_decode(
     Raises ValueError on wrong shape, dtype, device or strides. Splits over keys: Dao et al., Flash-Decoding, 2023.
     """
     result: torch.Tensor = torch.ops.cuda_kernels.attention_decode(
-        qkv, heads.q_norm, heads.k_norm, heads.rope, cache.keys, cache.values, positions, slots, heads.eps
+        qkv, *_tensors(heads, cache), positions, slots, heads.eps
     )
     return result
 
@@ -121,15 +165,16 @@ def attention_decode_int8(
     positions: torch.Tensor,
     slots: torch.Tensor,
     group_size: int,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return `attention_decode` as int8 activations (values, scale, group_sum), laid out as `int4` says.
+) -> Int8Rows:
+    """Return `attention_decode` quantized to int8 per group (see int4.py); arguments, state and errors as there.
 
     group_size: 32, 64 or 128, a divisor of Hq·D.
     """
-    result: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = torch.ops.cuda_kernels.attention_decode_int8(
-        qkv, heads.q_norm, heads.k_norm, heads.rope, cache.keys, cache.values, positions, slots, heads.eps, group_size
+    return Int8Rows(
+        *torch.ops.cuda_kernels.attention_decode_int8(
+            qkv, *_tensors(heads, cache), positions, slots, heads.eps, group_size
+        )
     )
-    return result
 
 
 def attention_prefill(
@@ -139,10 +184,15 @@ def attention_prefill(
 
     qkv: (T, …) as in `attention_decode`; start, slot: (1,) int64 on qkv's device, slot -1 for padding.
 
-    Writes the keys and values of the rows first, so a prompt may be split at any position. Source: Dao,
-    FlashAttention-2, 2023, arXiv:2307.08691.
+    Writes the keys and values of the rows first, so a prompt may be split at any position. Rows that do not fit the
+    cache raise on the CPU and count as padding on CUDA. Raises ValueError as `attention_decode`.
+    Source: Dao, FlashAttention-2, 2023, arXiv:2307.08691.
     """
     result: torch.Tensor = torch.ops.cuda_kernels.attention_prefill(
-        qkv, heads.q_norm, heads.k_norm, heads.rope, cache.keys, cache.values, start, slot, heads.eps
+        qkv, *_tensors(heads, cache), start, slot, heads.eps
     )
     return result
+
+
+def _tensors(heads: HeadTransform, cache: KeyValueCache) -> tuple[torch.Tensor, ...]:
+    return heads.q_norm, heads.k_norm, heads.rope, cache.keys, cache.values

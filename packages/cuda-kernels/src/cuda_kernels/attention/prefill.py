@@ -7,14 +7,10 @@ keys that all rows of a tile see take no mask, later ones are compared, and hidd
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 
-import torch
 import triton
 import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
 
-from cuda_kernels.attention.configs import prefill_config, shared_memory
 from cuda_kernels.attention.rotary import load_heads, load_rotation, rotate
-from cuda_kernels.attention.sizes import Sizes
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -170,65 +166,3 @@ def attention_prefill_kernel(
 
     p_gate = p_qkv + token.to(tl.int64)[:, None] * ((2 * Q + 2 * G) * D) + head[:, None] * 2 * D + D
     _store_gated(acc / total[:, None], p_gate, p_result, m_m, PARTS)
-
-
-def attention_prefill(
-    qkv: torch.Tensor,
-    q_norm: torch.Tensor,
-    k_norm: torch.Tensor,
-    rope: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    start: torch.Tensor,
-    slot: torch.Tensor,
-    eps: float,
-    *,
-    sizes: Sizes,
-    out: torch.Tensor,
-) -> None:
-    """Launch both kernels."""
-    if sizes.rows == 0:
-        return
-    config = prefill_config(sizes, qkv.element_size(), shared_memory(qkv.device))
-    shape = {"Q": sizes.query_heads, "G": sizes.kv_heads, "D": sizes.head_size}
-    place = {"tokens": sizes.rows, "slots": sizes.slots, "context": sizes.context}
-    q = qkv.new_empty((sizes.rows * sizes.query_heads, sizes.head_size))
-    attention_prepare_kernel[(triton.cdiv(sizes.rows, config.prepare_tokens), sizes.query_heads + sizes.kv_heads)](
-        p_qkv=qkv,
-        p_q_norm=q_norm,
-        p_k_norm=k_norm,
-        p_rope=rope,
-        p_k_cache=k_cache,
-        p_v_cache=v_cache,
-        p_q=q,
-        p_start=start,
-        p_slot=slot,
-        eps=eps,
-        ROTARY=sizes.rotary,
-        BLOCK_T=config.prepare_tokens,
-        num_warps=4,
-        **shape,
-        **place,
-    )
-    rows = sizes.rows * (sizes.query_heads // sizes.kv_heads)
-    keys, values = k_cache.view(-1, sizes.head_size), v_cache.view(-1, sizes.head_size)
-    tile, edge = [config.block_keys, sizes.head_size], [config.edge_keys, sizes.head_size]
-    attention_prefill_kernel[(sizes.kv_heads, triton.cdiv(rows, config.block_rows))](
-        t_q=TensorDescriptor.from_tensor(q, [config.block_rows, sizes.head_size]),
-        t_k=TensorDescriptor.from_tensor(keys, tile),
-        t_v=TensorDescriptor.from_tensor(values, tile),
-        t_k_edge=TensorDescriptor.from_tensor(keys, edge),
-        t_v_edge=TensorDescriptor.from_tensor(values, edge),
-        p_qkv=qkv,
-        p_start=start,
-        p_slot=slot,
-        p_out=out,
-        BLOCK_M=config.block_rows,
-        BLOCK_N=config.block_keys,
-        EDGE_N=config.edge_keys,
-        PARTS=config.gate_parts,
-        num_warps=config.warps,
-        num_stages=config.stages,
-        **shape,
-        **place,
-    )

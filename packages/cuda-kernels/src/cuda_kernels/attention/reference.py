@@ -6,6 +6,8 @@ Shape suffixes: T rows, Q query heads, G key-value heads, P query heads of one k
 import torch
 
 from cuda_kernels import int4
+from cuda_kernels.attention.layout import HeadTransform, KeyValueCache, sizes_of
+from cuda_kernels.checks import check
 
 # Rows of prefill that are scored at once: bounds the memory of the scores.
 BLOCK_ROWS = 256
@@ -13,23 +15,22 @@ BLOCK_ROWS = 256
 
 def attention_decode(
     qkv: torch.Tensor,
-    q_norm: torch.Tensor,
-    k_norm: torch.Tensor,
-    rope: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
+    heads: HeadTransform,
+    cache: KeyValueCache,
     positions: torch.Tensor,
     slots: torch.Tensor,
-    eps: float,
 ) -> torch.Tensor:
     """Write each row's key and value at its position of its slot, and attend to positions 0 … its own."""
-    context = k_cache.shape[2]
-    rows = [
-        _checked(position, slot, context, k_cache.shape[0]) if slot != -1 else (0, -1)
-        for position, slot in zip(positions.tolist(), slots.tolist(), strict=True)
-    ]
-    angles_TR = rope[torch.tensor([position for position, _ in rows], dtype=torch.int64, device=rope.device)]
-    q_TQD, gate_TQD, k_TGD, v_TGD = split(qkv, q_norm, k_norm, angles_TR, k_cache, eps)
+    k_cache, v_cache = cache.keys, cache.values
+    count, _, context, _ = k_cache.shape
+    rows = []
+    for position, slot in zip(positions.tolist(), slots.tolist(), strict=True):
+        if slot != -1:
+            check(0 <= slot < count, "attention_decode", "slots", f"-1 or 0 … {count - 1}", slot)
+            check(0 <= position < context, "attention_decode", "positions", f"0 … {context - 1}", position)
+        rows.append((position if slot != -1 else 0, slot))
+    angles_TR = heads.rope[torch.tensor([at for at, _ in rows], dtype=torch.int64, device=heads.rope.device)]
+    q_TQD, gate_TQD, k_TGD, v_TGD = split(qkv, heads, cache, angles_TR)
     out_TQD = torch.zeros_like(q_TQD)
     for row, (position, slot) in enumerate(rows):
         if slot == -1:
@@ -46,38 +47,33 @@ def attention_decode(
 
 def attention_decode_int8(
     qkv: torch.Tensor,
-    q_norm: torch.Tensor,
-    k_norm: torch.Tensor,
-    rope: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
+    heads: HeadTransform,
+    cache: KeyValueCache,
     positions: torch.Tensor,
     slots: torch.Tensor,
-    eps: float,
     group_size: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return `attention_decode` quantized to int8 per group."""
-    out = attention_decode(qkv, q_norm, k_norm, rope, k_cache, v_cache, positions, slots, eps)
+    out = attention_decode(qkv, heads, cache, positions, slots)
     return int4.quantize_activation(out, group_size=group_size)
 
 
 def attention_prefill(
     qkv: torch.Tensor,
-    q_norm: torch.Tensor,
-    k_norm: torch.Tensor,
-    rope: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
+    heads: HeadTransform,
+    cache: KeyValueCache,
     start: torch.Tensor,
     slot: torch.Tensor,
-    eps: float,
 ) -> torch.Tensor:
     """Write keys and values at positions start … of the slot, and attend causally, earlier chunks included."""
-    rows, width = qkv.shape[0], qkv.shape[1] // 2 - k_cache.shape[1] * k_cache.shape[3]
-    if int(slot) == -1 or rows == 0:
-        return qkv.new_zeros(rows, width)
-    first, index = _checked(int(start), int(slot), k_cache.shape[2] - rows + 1, k_cache.shape[0])
-    q_TQD, gate_TQD, k_TGD, v_TGD = split(qkv, q_norm, k_norm, rope[first : first + rows], k_cache, eps)
+    k_cache, v_cache, sizes = cache.keys, cache.values, sizes_of(qkv, heads, cache)
+    rows, first, index = sizes.rows, int(start), int(slot)
+    if index == -1 or rows == 0:
+        return qkv.new_zeros(rows, sizes.width)
+    check(0 <= index < sizes.slots, "attention_prefill", "slot", f"-1 or 0 … {sizes.slots - 1}", index)
+    last = sizes.context - rows
+    check(0 <= first <= last, "attention_prefill", "start", f"0 … {last}, to fit the cache", first)
+    q_TQD, gate_TQD, k_TGD, v_TGD = split(qkv, heads, cache, heads.rope[first : first + rows])
     k_cache[index, :, first : first + rows] = k_TGD.transpose(0, 1)
     v_cache[index, :, first : first + rows] = v_TGD.transpose(0, 1)
     out_TQD = torch.empty_like(q_TQD)
@@ -90,20 +86,15 @@ def attention_prefill(
 
 
 def split(
-    qkv: torch.Tensor,
-    q_norm: torch.Tensor,
-    k_norm: torch.Tensor,
-    angles_TR: torch.Tensor,
-    k_cache: torch.Tensor,
-    eps: float,
+    qkv: torch.Tensor, heads: HeadTransform, cache: KeyValueCache, angles_TR: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Split a projection into queries, gates, keys and values, float32; norm and rotate queries and keys."""
-    kv_heads, head_size = k_cache.shape[1], k_cache.shape[3]
+    kv_heads, head_size = cache.keys.shape[1], cache.keys.shape[3]
     queries = qkv.shape[1] // head_size - 2 * kv_heads
-    heads = qkv.to(torch.float32).unflatten(1, (-1, head_size))
-    query_TQ2D, k_TGD, v_TGD = heads.split((queries, kv_heads, kv_heads), dim=1)
-    q_TQD, gate_TQD = query_TQ2D[:, 0::2], query_TQ2D[:, 1::2]
-    return _norm_rotate(q_TQD, q_norm, angles_TR, eps), gate_TQD, _norm_rotate(k_TGD, k_norm, angles_TR, eps), v_TGD
+    parts = qkv.to(torch.float32).unflatten(1, (-1, head_size))
+    query_TQ2D, k_TGD, v_TGD = parts.split((queries, kv_heads, kv_heads), dim=1)
+    q_TQD = _norm_rotate(query_TQ2D[:, 0::2], heads.q_norm, angles_TR, heads.eps)
+    return q_TQD, query_TQ2D[:, 1::2], _norm_rotate(k_TGD, heads.k_norm, angles_TR, heads.eps), v_TGD
 
 
 def attend(q_TQD: torch.Tensor, k_GND: torch.Tensor, v_GND: torch.Tensor, first: int) -> torch.Tensor:
@@ -127,11 +118,3 @@ def _norm_rotate(x_THD: torch.Tensor, weight: torch.Tensor, angles_TR: torch.Ten
     cos, sin = angles_TR[:, None, :half], angles_TR[:, None, half:]
     first, second, rest = normed.split((half, half, normed.shape[-1] - 2 * half), dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)
-
-
-def _checked(position: int, slot: int, positions: int, slots: int) -> tuple[int, int]:
-    if not 0 <= slot < slots:
-        raise ValueError(f"attention: slot: expected -1 or 0 … {slots - 1}, got {slot}")
-    if not 0 <= position < positions:
-        raise ValueError(f"attention: position: expected 0 … {positions - 1} to fit the cache, got {position}")
-    return position, slot
