@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from cuda_kernels import int4
-from cuda_kernels.gated_delta_rule import chunk, decode, net_reference, prefill, recurrent, reference
+from cuda_kernels.gated_delta_rule import launch, net_launch, net_reference, reference
 from cuda_kernels.testing import assert_close, poisoned, relative_error
 
 F32, F16 = torch.float32, torch.float16
@@ -29,7 +29,7 @@ def test_decode(net: Callable, device: torch.device, dims: tuple[int, int], dtyp
         index = torch.tensor(slots)
         expected = net_reference.decode(rows.double(), exact.weights, exact.state, index.where(index < 3, -1))
         out = poisoned((3, n.shape.out_width), dtype, device)
-        decode.launch_decode(rows.to(device), there.weights, there.state, index.to(device), out=out)
+        net_launch.decode(rows.to(device), there.weights, there.state, index.to(device), out=out)
         assert_close(out, expected, dtype)
         assert_close(there.state.recurrent, exact.state.recurrent, F32)
         assert torch.equal(there.state.conv.cpu().double(), exact.state.conv)
@@ -42,8 +42,7 @@ def test_decode_int8(net: Callable, device: torch.device) -> None:
     expected = int4.quantize_activation(net_reference.decode(rows, n.weights, n.clone_state(), slots), group_size=32)
     there = n.to(device)
     values, scale, group_sum = (poisoned(x.shape, x.dtype, device) for x in expected)
-    launch = decode.launch_decode_int8
-    launch(
+    net_launch.decode_int8(
         rows.to(device),
         there.weights,
         there.state,
@@ -80,19 +79,19 @@ def test_chunk(
     offsets = torch.tensor([0, *lengths]).cumsum(0).to(torch.int32) if len(lengths) > 1 else None
     exact = reference.chunk_gated_delta_rule(*(x.double() for x in inputs), initial.double(), offsets)
     out, final = poisoned(inputs[2].shape, dtype, device), poisoned(initial.shape, F32, device)
-    chunk.launch_chunk(*on(device, *inputs, initial, offsets), out=out, final_state=final)
+    launch.chunk_gated_delta_rule(*on(device, *inputs, initial, offsets), out=out, final_state=final)
     assert_close(out, exact[0], dtype)
     assert_close(final, exact[1], dtype)
 
 
 def test_chunk_through_tensor_maps(rule: Callable, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    if device.type == "cuda" and not chunk.is_hopper(device):
+    if device.type == "cuda" and not launch.is_hopper(device):
         pytest.skip("needs a Hopper GPU, or the interpreter")
-    monkeypatch.setattr(chunk, "fits_tensor_maps", lambda v, key_dim, value_dim: True)
+    monkeypatch.setattr(launch, "fits_tensor_maps", lambda v, key_dim, value_dim: True)
     inputs, initial = rule(70, (1, 1), (64, 64), F16), torch.randn(1, 1, 64, 64)
     exact = reference.chunk_gated_delta_rule(*(x.double() for x in inputs), initial.double())
     out, final = poisoned(inputs[2].shape, F16, device), poisoned(initial.shape, F32, device)
-    chunk.launch_chunk(*on(device, *inputs, initial, None), out=out, final_state=final)
+    launch.chunk_gated_delta_rule(*on(device, *inputs, initial, None), out=out, final_state=final)
     assert_close(out, exact[0], F16)
     assert_close(final, exact[1], F16)
 
@@ -101,7 +100,7 @@ def test_chunk_solves_equal_keys(rule: Callable, device: torch.device) -> None:
     q, k, v, g, _ = rule(64, (1, 1), (16, 16))
     inputs = (q, k[:1].expand_as(k).contiguous(), v, torch.zeros_like(g), torch.ones_like(g))
     out, final = poisoned(v.shape, F32, device), poisoned((1, 1, 16, 16), F32, device)
-    chunk.launch_chunk(*on(device, *inputs, None, None), out=out, final_state=final)
+    launch.chunk_gated_delta_rule(*on(device, *inputs, None, None), out=out, final_state=final)
     # Each token replaces what the key held: the output is the token's own value.
     assert_close(out, v * (q * k[:1]).sum(-1, keepdim=True), F32)
 
@@ -114,7 +113,7 @@ def test_chunk_at_extreme_gates(rule: Callable, device: torch.device, gate: floa
     initial = torch.randn(1, 1, 16, 16)
     exact = reference.chunk_gated_delta_rule(*(x.double() for x in inputs), initial.double())
     out, final = poisoned(v.shape, F32, device), poisoned(initial.shape, F32, device)
-    chunk.launch_chunk(*on(device, *inputs, initial, None), out=out, final_state=final)
+    launch.chunk_gated_delta_rule(*on(device, *inputs, initial, None), out=out, final_state=final)
     assert_close(out, exact[0], F32)
     if gate * (1 - beta) == 0:
         assert_close(final, exact[1], F32)
@@ -126,7 +125,7 @@ def test_recurrent(rule: Callable, device: torch.device) -> None:
     inputs, initial = rule(5, (1, 2), (24, 40)), torch.randn(1, 2, 24, 40)
     exact = reference.recurrent_gated_delta_rule(*(x.double() for x in inputs), initial.double())
     out, final = poisoned(inputs[2].shape, F32, device), poisoned(initial.shape, F32, device)
-    recurrent.launch_recurrent(*on(device, *inputs, initial), out=out, final_state=final)
+    launch.recurrent_gated_delta_rule(*on(device, *inputs, initial), out=out, final_state=final)
     assert_close(out, exact[0], F32)
     assert_close(final, exact[1], F32)
 
@@ -142,7 +141,7 @@ def test_prefill(net: Callable, device: torch.device, tokens: int) -> None:
         index = (torch.tensor([start]), torch.tensor([slot]))
         expected = net_reference.prefill(rows.double(), exact.weights, exact.state, *index)
         out = poisoned(expected.shape, F32, device)
-        prefill.launch_prefill(rows.to(device), there.weights, there.state, *on(device, *index), out=out)
+        net_launch.prefill(rows.to(device), there.weights, there.state, *on(device, *index), out=out)
         assert_close(out, expected, F32)
         assert_close(there.state.recurrent[1], exact.state.recurrent[1], F32)
         assert torch.equal(there.state.conv[1].cpu().double(), exact.state.conv[1])

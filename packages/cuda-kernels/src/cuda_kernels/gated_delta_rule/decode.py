@@ -2,17 +2,11 @@
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="assignment"
 
-import torch
 import triton
 import triton.language as tl
 
-from cuda_kernels.counters import arrival_counters
 from cuda_kernels.gated_delta_rule.activations import silu, softplus
-from cuda_kernels.gated_delta_rule.configs import decode_config
-from cuda_kernels.gated_delta_rule.layout import DeltaNetState, DeltaNetWeights, shape_of
-from cuda_kernels.primitives import has_dependent_launch, store_quantized, wait_for_previous
-
-_Outputs = dict[str, torch.Tensor | int | None]
+from cuda_kernels.primitives import store_quantized, wait_for_previous
 
 
 @triton.jit
@@ -193,77 +187,3 @@ def gated_delta_net_decode_kernel(
         else:
             p = p_out + i_row.to(tl.int64) * (HV * DV) + i_head * DV + o_d
             tl.store(p, out.to(p_out.dtype.element_ty), mask=m_d)
-
-
-def launch_decode(
-    projection: torch.Tensor, weights: DeltaNetWeights, state: DeltaNetState, slots: torch.Tensor, *, out: torch.Tensor
-) -> None:
-    """Fill `out` (B, Hv·Dv) with the decode step of a batch."""
-    _launch(projection, weights, state, slots, {"p_out": out, "p_scale": None, "p_group_sum": None, "GROUP": 0})
-
-
-def launch_decode_int8(
-    projection: torch.Tensor,
-    weights: DeltaNetWeights,
-    state: DeltaNetState,
-    slots: torch.Tensor,
-    group_size: int,
-    *,
-    values: torch.Tensor,
-    scale: torch.Tensor,
-    group_sum: torch.Tensor,
-) -> None:
-    """Fill the outputs with the quantized decode step; where a group spans heads, in a second kernel."""
-    if state.recurrent.shape[3] % group_size == 0:
-        words = values.view(torch.int32)
-        outputs: _Outputs = {"p_out": words, "p_scale": scale, "p_group_sum": group_sum, "GROUP": group_size}
-        _launch(projection, weights, state, slots, outputs)
-        return
-    out = projection.new_empty(projection.shape[0], shape_of(weights, state).out_width)
-    launch_decode(projection, weights, state, slots, out=out)
-    torch.ops.cuda_kernels.quantize_int8.out(out, group_size, values=values, scale=scale, group_sum=group_sum)
-
-
-def _launch(
-    projection: torch.Tensor,
-    weights: DeltaNetWeights,
-    state: DeltaNetState,
-    slots: torch.Tensor,
-    outputs: _Outputs,
-) -> None:
-    rows, shape = projection.shape[0], shape_of(weights, state)
-    if rows == 0:
-        return
-    device, heads = projection.device, shape.value_heads
-    config = decode_config(shape, rows)
-    partial, counters = None, None
-    if config.split(shape.value_dim) > 1:
-        partial = projection.new_empty((rows, heads, shape.value_dim), dtype=torch.float32)
-        counters = arrival_counters(device, rows * heads)
-    pdl = has_dependent_launch(device)
-    gated_delta_net_decode_kernel[(heads * config.split(shape.value_dim), rows)](
-        p_projection=projection,
-        p_conv_weight=weights.conv_weight,
-        p_a_log=weights.a_log,
-        p_dt_bias=weights.dt_bias,
-        p_norm_weight=weights.norm_weight,
-        p_conv_state=state.conv,
-        p_state=state.recurrent,
-        p_slots=slots,
-        p_partial=partial,
-        p_counters=counters,
-        slots=state.recurrent.shape[0],
-        eps=weights.eps,
-        HK=shape.key_heads,
-        HV=heads,
-        DK=shape.key_dim,
-        DV=shape.value_dim,
-        W=shape.conv_width,
-        BLOCK_K=triton.next_power_of_2(shape.key_dim),
-        BLOCK_V=config.block_v,
-        BLOCK_D=max(config.block_v, triton.next_power_of_2(shape.value_dim)),
-        PDL=pdl,
-        num_warps=config.num_warps,
-        launch_pdl=pdl,
-        **outputs,
-    )

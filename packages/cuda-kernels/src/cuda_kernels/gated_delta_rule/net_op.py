@@ -5,12 +5,10 @@ from typing import Any
 
 import torch
 
-from cuda_kernels import int4
 from cuda_kernels.checks import FLOATS, check, check_tensor, checked, new_int8_rows
-from cuda_kernels.gated_delta_rule import net_reference
-from cuda_kernels.gated_delta_rule.decode import launch_decode, launch_decode_int8
+from cuda_kernels.gated_delta_rule import net_launch, net_reference
 from cuda_kernels.gated_delta_rule.layout import DeltaNetShape, DeltaNetState, DeltaNetWeights, shape_of
-from cuda_kernels.gated_delta_rule.prefill import launch_prefill
+from cuda_kernels.int4 import Int8Rows
 from cuda_kernels.library import Operator
 
 _NET = (
@@ -95,32 +93,25 @@ def _fake_prefill(
     return projection.new_empty(projection.shape[0], shape.out_width)
 
 
-def _decode_int8(
-    projection: torch.Tensor, weights: DeltaNetWeights, state: DeltaNetState, slots: torch.Tensor, group_size: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    out = net_reference.decode(projection, weights, state, slots)
-    return int4.quantize_activation(out, group_size=group_size)
-
-
 OPERATORS = (
     Operator(
         schema=f"gated_delta_net_decode({_NET}, Tensor slots, float eps, int key_heads) -> Tensor",
         reference=_packed(checked(_fake_decode, net_reference.decode), indices=1),
         fake=_packed(_fake_decode, indices=1),
-        cuda=_packed(launch_decode, indices=1),
+        cuda=_packed(net_launch.decode, indices=1),
     ),
     Operator(
         schema=f"gated_delta_net_decode_int8({_NET}, Tensor slots, float eps, int key_heads, int group_size)"
         " -> (Tensor values, Tensor scale, Tensor group_sum)",
-        reference=_packed(checked(_fake_decode_int8, _decode_int8), indices=1),
+        reference=_packed(checked(_fake_decode_int8, net_reference.decode_int8), indices=1),
         fake=_packed(_fake_decode_int8, indices=1),
-        cuda=_packed(launch_decode_int8, indices=1),
+        cuda=_packed(net_launch.decode_int8, indices=1),
     ),
     Operator(
         schema=f"gated_delta_net_prefill({_NET}, Tensor start, Tensor slot, float eps, int key_heads) -> Tensor",
         reference=_packed(checked(_fake_prefill, net_reference.prefill), indices=2),
         fake=_packed(_fake_prefill, indices=2),
-        cuda=_packed(launch_prefill, indices=2),
+        cuda=_packed(net_launch.prefill, indices=2),
     ),
 )
 
@@ -145,12 +136,12 @@ def gated_delta_net_decode(
 
 def gated_delta_net_decode_int8(
     projection: torch.Tensor, weights: DeltaNetWeights, state: DeltaNetState, slots: torch.Tensor, *, group_size: int
-) -> int4.Int8Rows:
+) -> Int8Rows:
     """Return `gated_delta_net_decode` quantized to int8 per group (see int4.py); arguments and state as there.
 
     group_size: 32, 64 or 128, a divisor of Hv·Dv. A row of padding has values and group sums of zero.
     """
-    return int4.Int8Rows(
+    return Int8Rows(
         *torch.ops.cuda_kernels.gated_delta_net_decode_int8(
             projection, *_flat(weights, state), slots, weights.eps, weights.key_heads, group_size
         )

@@ -6,6 +6,8 @@ Legend: T tokens, B rows, W convolution taps, C channels, Hv value heads, Dk / D
 import torch
 from torch.nn import functional
 
+from cuda_kernels import int4
+from cuda_kernels.checks import check
 from cuda_kernels.gated_delta_rule import reference
 from cuda_kernels.gated_delta_rule.layout import (
     DeltaNetShape,
@@ -24,7 +26,9 @@ def decode(
     projection: torch.Tensor, weights: DeltaNetWeights, state: DeltaNetState, slots: torch.Tensor
 ) -> torch.Tensor:
     """Advance the slots of a batch by one token each; return (B, Hv·Dv). A row of slot -1 is zero."""
-    shape = shape_of(weights, state)
+    shape, count = shape_of(weights, state), state.recurrent.shape[0]
+    for slot in slots.tolist():
+        check(-1 <= slot < count, "gated_delta_net_decode", "slots", f"-1 or 0 … {count - 1}", slot)
     out = projection.new_zeros(projection.shape[0], shape.out_width)
     rows = torch.nonzero(slots >= 0).squeeze(-1)
     if rows.numel() == 0:
@@ -41,12 +45,21 @@ def decode(
     return out
 
 
+def decode_int8(
+    projection: torch.Tensor, weights: DeltaNetWeights, state: DeltaNetState, slots: torch.Tensor, group_size: int
+) -> int4.Int8Rows:
+    """Return `decode` quantized to int8 per group."""
+    return int4.quantize_activation(decode(projection, weights, state, slots), group_size=group_size)
+
+
 def prefill(
     projection: torch.Tensor, weights: DeltaNetWeights, state: DeltaNetState, start: torch.Tensor, slot: torch.Tensor
 ) -> torch.Tensor:
     """Advance one slot by T tokens; return (T, Hv·Dv). start = 0 takes the slot's state as zero."""
-    shape = shape_of(weights, state)
+    shape, count = shape_of(weights, state), state.recurrent.shape[0]
     index, tokens = int(slot), projection.shape[0]
+    check(-1 <= index < count, "gated_delta_net_prefill", "slot", f"-1 or 0 … {count - 1}", index)
+    check(int(start) >= 0, "gated_delta_net_prefill", "start", "at least 0", int(start))
     if index < 0 or tokens == 0:
         return projection.new_zeros(tokens, shape.out_width)
     conv, recurrent = state.conv[index], state.recurrent[index]

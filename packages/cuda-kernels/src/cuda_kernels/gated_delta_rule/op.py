@@ -1,14 +1,14 @@
 """Operators of the gated-delta-rule family: declarations, checks and public functions of the bare rule."""
 
+import functools
 from itertools import pairwise
+from typing import Any
 
 import torch
 
 from cuda_kernels.checks import FLOATS, check, check_tensor, checked
-from cuda_kernels.gated_delta_rule import net_op, reference
+from cuda_kernels.gated_delta_rule import launch, net_op, reference
 from cuda_kernels.gated_delta_rule.cases import COMPILE_CASES
-from cuda_kernels.gated_delta_rule.chunk import launch_chunk
-from cuda_kernels.gated_delta_rule.recurrent import launch_recurrent
 from cuda_kernels.library import Operator
 
 
@@ -20,13 +20,14 @@ def _checked_outputs(
     g: torch.Tensor,
     beta: torch.Tensor,
     initial_state: torch.Tensor | None,
-    cu_seqlens: torch.Tensor | None,
+    cu_seqlens: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check_tensor(operator, "q", q, shape=("T", "Hk", "Dk"), dtype=FLOATS)
     tokens, key_heads, key_dim = q.shape
     check_tensor(operator, "k", k, shape=(tokens, key_heads, key_dim), dtype=q.dtype, device=q.device)
     check_tensor(operator, "v", v, shape=(tokens, "Hv", "Dv"), dtype=q.dtype, device=q.device)
     heads, value_dim = v.shape[1:]
+    check(key_heads > 0, operator, "q", "at least one head", "none")
     check(heads % key_heads == 0, operator, "v", f"a multiple of {key_heads} heads", heads)
     for name, gate in (("g", g), ("beta", beta)):
         check_tensor(operator, name, gate, shape=(tokens, heads), dtype=torch.float32, device=q.device)
@@ -41,41 +42,16 @@ def _checked_outputs(
     return torch.empty_like(v), v.new_empty(states, dtype=torch.float32)
 
 
-def _fake_recurrent(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    g: torch.Tensor,
-    beta: torch.Tensor,
-    initial_state: torch.Tensor | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    return _checked_outputs("recurrent_gated_delta_rule", q, k, v, g, beta, initial_state, None)
+_fake_recurrent = functools.partial(_checked_outputs, "recurrent_gated_delta_rule")
+_fake_chunk = functools.partial(_checked_outputs, "chunk_gated_delta_rule")
 
 
-def _fake_chunk(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    g: torch.Tensor,
-    beta: torch.Tensor,
-    initial_state: torch.Tensor | None,
-    cu_seqlens: torch.Tensor | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    return _checked_outputs("chunk_gated_delta_rule", q, k, v, g, beta, initial_state, cu_seqlens)
-
-
-def _chunk(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    g: torch.Tensor,
-    beta: torch.Tensor,
-    initial_state: torch.Tensor | None,
-    cu_seqlens: torch.Tensor | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _check_chunk(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> None:
+    """Check also the offsets, which only a host can read."""
+    _fake_chunk(q, k, v, *rest)
+    *_, cu_seqlens = rest
     if cu_seqlens is not None:
         _check_offsets(cu_seqlens, v.shape[0])
-    return reference.chunk_gated_delta_rule(q, k, v, g, beta, initial_state, cu_seqlens)
 
 
 def _check_offsets(cu_seqlens: torch.Tensor, tokens: int) -> None:
@@ -93,14 +69,14 @@ OPERATORS = (
         " -> (Tensor out, Tensor final_state)",
         reference=checked(_fake_recurrent, reference.recurrent_gated_delta_rule),
         fake=_fake_recurrent,
-        cuda=launch_recurrent,
+        cuda=launch.recurrent_gated_delta_rule,
     ),
     Operator(
         schema="chunk_gated_delta_rule(Tensor q, Tensor k, Tensor v, Tensor g, Tensor beta, Tensor? initial_state,"
         " Tensor? cu_seqlens) -> (Tensor out, Tensor final_state)",
-        reference=checked(_fake_chunk, _chunk),
+        reference=checked(_check_chunk, reference.chunk_gated_delta_rule),
         fake=_fake_chunk,
-        cuda=launch_chunk,
+        cuda=launch.chunk_gated_delta_rule,
     ),
     *net_op.OPERATORS,
 )

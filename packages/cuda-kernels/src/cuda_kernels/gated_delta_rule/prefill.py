@@ -6,14 +6,11 @@ come after it.
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
 
-import torch
 import triton
 import triton.language as tl
 
 from cuda_kernels.gated_delta_rule.activations import silu, softplus
-from cuda_kernels.gated_delta_rule.chunk import RuleTensors, run_chunks
-from cuda_kernels.gated_delta_rule.layout import DeltaNetShape, DeltaNetState, DeltaNetWeights, shape_of
-from cuda_kernels.primitives import has_dependent_launch, wait_for_previous
+from cuda_kernels.primitives import wait_for_previous
 
 ROWS = 16  # tokens a program of the kernels around the rule
 
@@ -185,75 +182,3 @@ def delta_conv_state_kernel(
     past = tl.load(p_head + (o_w + tokens) * STRIDE, mask=mask & (o_from < 0) & has_past, other=0.0)
     tl.debug_barrier()  # the rows move: all must be read before one is written
     tl.store(p_head + o_w * STRIDE, tl.where(o_from >= 0, now, past), mask=mask)
-
-
-def launch_prefill(
-    projection: torch.Tensor,
-    weights: DeltaNetWeights,
-    state: DeltaNetState,
-    start: torch.Tensor,
-    slot: torch.Tensor,
-    *,
-    out: torch.Tensor,
-) -> None:
-    """Fill `out` (T, Hv·Dv) with the prefill of one slot."""
-    tokens, shape = projection.shape[0], shape_of(weights, state)
-    if tokens == 0:
-        return
-    pdl = has_dependent_launch(projection.device)
-    heads = {"HK": shape.key_heads, "HV": shape.value_heads, "DK": shape.key_dim, "DV": shape.value_dim}
-    common = {"tokens": tokens, "slots": state.recurrent.shape[0], "PDL": pdl, "launch_pdl": pdl, **heads}
-    blocks = triton.cdiv(tokens, ROWS)
-    rule = _empty_rule(projection, shape)
-    q, k, v, g, beta = rule
-    delta_inputs_kernel[(blocks, 2 * shape.key_heads + shape.value_heads)](
-        p_projection=projection,
-        p_conv_weight=weights.conv_weight,
-        p_a_log=weights.a_log,
-        p_dt_bias=weights.dt_bias,
-        p_conv_state=state.conv,
-        p_start=start,
-        p_slot=slot,
-        p_q=q,
-        p_k=k,
-        p_v=v,
-        p_g=g,
-        p_beta=beta,
-        W=shape.conv_width,
-        BLOCK_D=triton.next_power_of_2(max(shape.key_dim, shape.value_dim)),
-        ROWS=ROWS,
-        **common,
-    )
-    recurrent = {"p_initial": state.recurrent, "p_final": state.recurrent, "p_start": start, "p_slot": slot}
-    mixed = torch.empty_like(v)
-    run_chunks(rule, {"p_offsets": None, **recurrent}, out=mixed)
-    delta_output_kernel[(blocks, shape.value_heads)](
-        p_rule=mixed,
-        p_projection=projection,
-        p_norm_weight=weights.norm_weight,
-        p_slot=slot,
-        p_out=out,
-        eps=weights.eps,
-        BLOCK_D=triton.next_power_of_2(shape.value_dim),
-        ROWS=ROWS,
-        **common,
-    )
-    delta_conv_state_kernel[(shape.value_heads,)](
-        p_projection=projection,
-        p_conv_state=state.conv,
-        p_start=start,
-        p_slot=slot,
-        W=shape.conv_width,
-        BLOCK_W=triton.next_power_of_2(shape.conv_width - 1),
-        BLOCK_C=triton.next_power_of_2(shape.head_channels),
-        **common,
-    )
-
-
-def _empty_rule(projection: torch.Tensor, shape: DeltaNetShape) -> RuleTensors:
-    """Return room for q, k, v, g and beta of all tokens."""
-    tokens = projection.shape[0]
-    q = projection.new_empty(tokens, shape.key_heads, shape.key_dim)
-    v = projection.new_empty(tokens, shape.value_heads, shape.value_dim)
-    g = projection.new_empty((tokens, shape.value_heads), dtype=torch.float32)
-    return q, torch.empty_like(q), v, g, torch.empty_like(g)

@@ -2,11 +2,10 @@
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
 
-import torch
 import triton
 import triton.language as tl
 
-from cuda_kernels.primitives import has_dependent_launch, wait_for_previous
+from cuda_kernels.primitives import wait_for_previous
 
 
 @triton.jit
@@ -56,41 +55,3 @@ def recurrent_rule_kernel(
         out = tl.sum(state * q[:, None], 0)
         tl.store(p_out + o_gate * DV + o_v, out.to(p_out.dtype.element_ty), mask=m_v)
     tl.store(p_final + o_state, state, mask=m_state)
-
-
-def launch_recurrent(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    g: torch.Tensor,
-    beta: torch.Tensor,
-    initial_state: torch.Tensor | None,
-    *,
-    out: torch.Tensor,
-    final_state: torch.Tensor,
-) -> None:
-    """Fill `out` and `final_state` with the rule applied token by token."""
-    tokens, key_heads, key_dim = k.shape
-    _, heads, value_dim = v.shape
-    block_v = min(32, max(8, triton.next_power_of_2(value_dim)))
-    pdl = has_dependent_launch(v.device)
-    recurrent_rule_kernel[(triton.cdiv(value_dim, block_v), heads)](
-        p_q=q,
-        p_k=k,
-        p_v=v,
-        p_g=g,
-        p_beta=beta,
-        p_initial=initial_state,
-        p_final=final_state,
-        p_out=out,
-        tokens=tokens,
-        HK=key_heads,
-        HV=heads,
-        DK=key_dim,
-        DV=value_dim,
-        BLOCK_K=triton.next_power_of_2(key_dim),
-        BLOCK_V=block_v,
-        PDL=pdl,
-        num_warps=4,
-        launch_pdl=pdl,
-    )
