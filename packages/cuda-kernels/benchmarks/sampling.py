@@ -2,7 +2,8 @@
 
 import torch
 from cuda_kernels.sampling import reference
-from cuda_kernels.sampling.op import SamplingRows, sample_tokens
+from cuda_kernels.sampling.layout import SamplingRows
+from cuda_kernels.sampling.op import sample_tokens
 from registry import Benchmark, Work
 
 VOCABULARY, IDS = 248_320, 248_077
@@ -31,8 +32,9 @@ def build(kind: str, rows: int) -> Work:
     before = history.cpu()
 
     def expected() -> torch.Tensor:
-        rest = (tensor.cpu() for tensor in (*columns.values(), *place.values()))
-        return reference.sample_tokens(logits[0].cpu(), *rest, before, IDS)
+        on_host = SamplingRows(**{key: column.cpu() for key, column in columns.items()})
+        rest = (tensor.cpu() for tensor in place.values())
+        return reference.sample_tokens(logits[0].cpu(), on_host, *rest, before, IDS)
 
     return Work(
         ours=lambda i: sample_tokens(logits[i], parameters, **place, history=history, vocab_size=IDS),

@@ -77,10 +77,13 @@ def new_int8_rows(
 
 
 def checked(checks: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function` preceded by `checks` on the same arguments: a fake serves as the checks of its reference."""
+    """Return `function` preceded by `checks` on its arguments, without the outputs, which are passed by keyword.
 
-    def run(*args: Any, **kwargs: Any) -> Any:
-        checks(*args, **kwargs)
-        return function(*args, **kwargs)
+    So the fake of an operator, which checks, serves its reference too, and a launch that nothing has checked for.
+    """
+
+    def run(*args: Any, **outputs: torch.Tensor) -> Any:
+        checks(*args)
+        return function(*args, **outputs)
 
     return run

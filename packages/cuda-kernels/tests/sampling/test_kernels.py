@@ -1,15 +1,16 @@
 """The sampling kernels, in the interpreter without a GPU, against the reference: the very same tokens and counts."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import pytest
 import torch
 import triton
 import triton.language as tl
-from cuda_kernels.sampling import history as marking
-from cuda_kernels.sampling import noise, reference
-from cuda_kernels.sampling.sample import SampleConfig, sample_tokens
+from cuda_kernels.sampling import launch, noise, reference
+from cuda_kernels.sampling.configs import SampleConfig
+from cuda_kernels.sampling.layout import SamplingRows
 from cuda_kernels.testing import poisoned
 
 Make = Callable[..., Any]
@@ -46,13 +47,16 @@ LOGITS = {
 
 def run(args: list[Any], config: SampleConfig) -> torch.Tensor:
     out = poisoned((args[0].shape[0],), torch.int64, args[0].device)
-    sample_tokens(*args, out=out, config=config)
+    logits, *others = args
+    names = [field.name for field in fields(SamplingRows)]
+    rows = SamplingRows(**dict(zip(names, others, strict=False)))
+    launch.sample_tokens(logits, rows, *others[len(names) :], out=out, config=config)
     return out
 
 
 def compare(args: list[Any], config: SampleConfig) -> None:
     host = [arg.cpu().clone() if isinstance(arg, torch.Tensor) else arg for arg in args]
-    want = reference.sample_tokens(*host)
+    want = torch.ops.cuda_kernels.sample_tokens(*host)
     have = run(args, config)
     assert have.tolist() == want.tolist()
     assert torch.equal(args[11].cpu(), host[11])
@@ -111,7 +115,7 @@ def test_mark_prompt(device: torch.device, start: int, slot: int) -> None:
     tokens = torch.randint(0, 4097, (1500,))
     marked = history.clone().to(device)
     place = (torch.tensor([start]), torch.tensor([slot]))
-    marking.mark_prompt(tokens.to(device), *(t.to(device) for t in place), marked)
+    launch.mark_prompt(tokens.to(device), *(t.to(device) for t in place), marked)
     if slot < 3:
         reference.mark_prompt(tokens, *place, history)
     assert torch.equal(marked.cpu(), history)

@@ -4,8 +4,8 @@ import triton
 
 from cuda_kernels.report import KernelCase
 from cuda_kernels.sampling.choose import sample_choose_kernel
-from cuda_kernels.sampling.history import BLOCK_TOKENS, BLOCK_VOCABULARY, mark_prompt_kernel
-from cuda_kernels.sampling.sample import CONFIG
+from cuda_kernels.sampling.configs import BLOCK_TOKENS, BLOCK_VOCABULARY, CONFIG
+from cuda_kernels.sampling.history import mark_prompt_kernel
 from cuda_kernels.sampling.scan import sample_scan_kernel
 
 VOCABULARY = 248_320

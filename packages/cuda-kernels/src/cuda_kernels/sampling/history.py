@@ -2,12 +2,8 @@
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 
-import torch
 import triton
 import triton.language as tl
-
-BLOCK_VOCABULARY = 2048
-BLOCK_TOKENS = 1024
 
 
 @triton.jit(do_not_specialize=["tokens"])
@@ -41,20 +37,3 @@ def mark_prompt_kernel(
         token = tl.load(p_tokens + o_t, mask=o_t < tokens, other=-1)
         mine = (token >= first) & (token < last)
         tl.atomic_or(p_row + tl.where(mine, token, first), 1, mask=mine)
-
-
-def mark_prompt(tokens: torch.Tensor, start: torch.Tensor, slot: torch.Tensor, history: torch.Tensor) -> None:
-    """Launch the kernel; a token outside the vocabulary is not marked."""
-    slots, vocabulary = history.shape
-    mark_prompt_kernel[(triton.cdiv(vocabulary, BLOCK_VOCABULARY),)](
-        p_tokens=tokens,
-        p_start=start,
-        p_slot=slot,
-        p_history=history,
-        tokens=tokens.shape[0],
-        slots=slots,
-        vocabulary=vocabulary,
-        BLOCK_V=BLOCK_VOCABULARY,
-        BLOCK_T=BLOCK_TOKENS,
-        num_warps=4,
-    )

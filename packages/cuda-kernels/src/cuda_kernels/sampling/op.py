@@ -1,27 +1,34 @@
 """Operators of the sampling family: declarations and public functions."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import torch
 
 from cuda_kernels.checks import FLOATS, check, check_tensor, checked
 from cuda_kernels.library import Operator
-from cuda_kernels.sampling import history, reference, sample
+from cuda_kernels.sampling import launch, reference
 from cuda_kernels.sampling.cases import COMPILE_CASES
+from cuda_kernels.sampling.layout import SamplingRows
 
-__all__ = ["COMPILE_CASES", "OPERATORS", "SamplingRows", "mark_prompt", "sample_tokens"]
+__all__ = ["COMPILE_CASES", "OPERATORS", "mark_prompt", "sample_tokens"]
+
+
+def _packed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function(logits, rows, *rest)` with the flat arguments of the operator: the fields of rows in order."""
+    names = [field.name for field in fields(SamplingRows)]
+
+    def run(logits: torch.Tensor, *args: Any, **outputs: torch.Tensor) -> Any:
+        rows = SamplingRows(**dict(zip(names, args, strict=False)))
+        return function(logits, rows, *args[len(names) :], **outputs)
+
+    return run
 
 
 def _fake_sample_tokens(
     logits: torch.Tensor,
-    temperature: torch.Tensor,
-    top_k: torch.Tensor,
-    top_p: torch.Tensor,
-    min_p: torch.Tensor,
-    presence_penalty: torch.Tensor,
-    frequency_penalty: torch.Tensor,
-    repetition_penalty: torch.Tensor,
+    rows: SamplingRows,
     seeds: torch.Tensor,
     positions: torch.Tensor,
     slots: torch.Tensor,
@@ -30,19 +37,12 @@ def _fake_sample_tokens(
 ) -> torch.Tensor:
     name, device = "sample_tokens", logits.device
     check_tensor(name, "logits", logits, shape=("B", "V"), dtype=FLOATS)
-    rows, vocabulary = logits.shape
-    floats = {
-        "temperature": temperature,
-        "top_p": top_p,
-        "min_p": min_p,
-        "presence_penalty": presence_penalty,
-        "frequency_penalty": frequency_penalty,
-        "repetition_penalty": repetition_penalty,
-    }
-    for argument, tensor in floats.items():
-        check_tensor(name, argument, tensor, shape=(rows,), dtype=torch.float32, device=device)
-    for argument, tensor in {"top_k": top_k, "seeds": seeds, "positions": positions, "slots": slots}.items():
-        check_tensor(name, argument, tensor, shape=(rows,), dtype=torch.int64, device=device)
+    batch, vocabulary = logits.shape
+    for field in fields(rows):
+        dtype = torch.int64 if field.name == "top_k" else torch.float32
+        check_tensor(name, field.name, getattr(rows, field.name), shape=(batch,), dtype=dtype, device=device)
+    for argument, tensor in {"seeds": seeds, "positions": positions, "slots": slots}.items():
+        check_tensor(name, argument, tensor, shape=(batch,), dtype=torch.int64, device=device)
     check_tensor(name, "history", history, shape=("S", vocabulary), dtype=torch.int32, device=device)
     check(1 <= vocab_size <= vocabulary, name, "vocab_size", f"1 … {vocabulary}", vocab_size)
     return torch.empty_like(positions)
@@ -56,49 +56,22 @@ def _fake_mark_prompt(tokens: torch.Tensor, start: torch.Tensor, slot: torch.Ten
     check_tensor(name, "history", history, shape=("S", "V"), dtype=torch.int32, device=tokens.device)
 
 
-def _cuda_sample_tokens(*args: Any, out: torch.Tensor) -> None:
-    _fake_sample_tokens(*args)
-    sample.sample_tokens(*args, out=out)
-
-
-def _cuda_mark_prompt(*args: torch.Tensor) -> None:
-    _fake_mark_prompt(*args)
-    history.mark_prompt(*args)
-
-
 OPERATORS = (
     Operator(
         schema="sample_tokens(Tensor logits, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, "
         "Tensor presence_penalty, Tensor frequency_penalty, Tensor repetition_penalty, Tensor seeds, "
         "Tensor positions, Tensor slots, Tensor(a!) history, int vocab_size) -> Tensor",
-        reference=checked(_fake_sample_tokens, reference.sample_tokens),
-        fake=_fake_sample_tokens,
-        cuda=_cuda_sample_tokens,
+        reference=_packed(checked(_fake_sample_tokens, reference.sample_tokens)),
+        fake=_packed(_fake_sample_tokens),
+        cuda=_packed(checked(_fake_sample_tokens, launch.sample_tokens)),
     ),
     Operator(
         schema="mark_prompt(Tensor tokens, Tensor start, Tensor slot, Tensor(a!) history) -> ()",
         reference=checked(_fake_mark_prompt, reference.mark_prompt),
         fake=_fake_mark_prompt,
-        cuda=_cuda_mark_prompt,
+        cuda=checked(_fake_mark_prompt, launch.mark_prompt),
     ),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingRows:
-    """Sampling parameters of a batch, (B,) each on the device of the logits: float32, top_k int64.
-
-    temperature 0 and top_k 1 are the exact argmax, the lower id on ties; top_k ≤ 0 or ≥ V, top_p ≥ 1, min_p ≤ 0 are
-    off; penalties are off at 0, 0 and 1.
-    """
-
-    temperature: torch.Tensor
-    top_k: torch.Tensor
-    top_p: torch.Tensor
-    min_p: torch.Tensor
-    presence_penalty: torch.Tensor
-    frequency_penalty: torch.Tensor
-    repetition_penalty: torch.Tensor
 
 
 def sample_tokens(

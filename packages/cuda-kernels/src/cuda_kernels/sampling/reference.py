@@ -6,6 +6,9 @@ by nothing and is the exact argmax at temperature t = 0; the filters reduce to o
 
 import torch
 
+from cuda_kernels.checks import check
+from cuda_kernels.sampling.layout import SamplingRows
+
 # Philox4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 INCREMENTS = (0x9E3779B9, 0xBB67AE85)
@@ -21,13 +24,7 @@ NUCLEUS_GUESS = 1024
 
 def sample_tokens(
     logits: torch.Tensor,
-    temperature: torch.Tensor,
-    top_k: torch.Tensor,
-    top_p: torch.Tensor,
-    min_p: torch.Tensor,
-    presence_penalty: torch.Tensor,
-    frequency_penalty: torch.Tensor,
-    repetition_penalty: torch.Tensor,
+    rows: SamplingRows,
     seeds: torch.Tensor,
     positions: torch.Tensor,
     slots: torch.Tensor,
@@ -35,17 +32,16 @@ def sample_tokens(
     vocab_size: int,
 ) -> torch.Tensor:
     """Choose a token a row and count it in the row's slot of `history`; a row of slot -1 gives 0 and counts nothing."""
-    tokens = torch.zeros_like(positions)
+    tokens, count = torch.zeros_like(positions), history.shape[0]
     for row, slot in enumerate(slots.tolist()):
         if slot == -1:
             continue
-        if not 0 <= slot < history.shape[0]:
-            raise ValueError(f"sample_tokens: slots: expected -1 or 0 … {history.shape[0] - 1}, got {slot}")
-        penalties = (float(presence_penalty[row]), float(frequency_penalty[row]), float(repetition_penalty[row]))
-        x = penalize(clean(logits[row, :vocab_size]), history[slot, :vocab_size], *penalties)
-        t, k = float(temperature[row]), int(top_k[row])
+        check(0 <= slot < count, "sample_tokens", "slots", f"-1 or 0 … {count - 1}", slot)
+        penalties = (rows.presence_penalty, rows.frequency_penalty, rows.repetition_penalty)
+        x = penalize(clean(logits[row, :vocab_size]), history[slot, :vocab_size], *(float(p[row]) for p in penalties))
+        t, k = float(rows.temperature[row]), int(rows.top_k[row])
         if t > 0 and k != 1:
-            x = x.masked_fill(x < threshold(x, t, k, float(top_p[row]), float(min_p[row])), float("-inf"))
+            x = x.masked_fill(x < threshold(x, t, k, float(rows.top_p[row]), float(rows.min_p[row])), float("-inf"))
             x = x + t * gumbel(vocab_size, int(seeds[row]), int(positions[row]), device=x.device)
         token = int(x.argmax())
         tokens[row] = token
@@ -55,14 +51,13 @@ def sample_tokens(
 
 def mark_prompt(tokens: torch.Tensor, start: torch.Tensor, slot: torch.Tensor, history: torch.Tensor) -> None:
     """Set bit 0 of each prompt token in the slot's row of `history`, which is cleared first where start = 0."""
-    if int(slot) == -1:
+    index, (count, vocabulary) = int(slot), history.shape
+    if index == -1:
         return
-    if not 0 <= int(slot) < history.shape[0]:
-        raise ValueError(f"mark_prompt: slot: expected -1 or 0 … {history.shape[0] - 1}, got {int(slot)}")
-    vocabulary = history.shape[1]
-    if bool(((tokens < 0) | (tokens >= vocabulary)).any()):
-        raise ValueError(f"mark_prompt: tokens: expected 0 … {vocabulary - 1}, got {tokens.tolist()}")
-    row = history[int(slot)]
+    check(0 <= index < count, "mark_prompt", "slot", f"-1 or 0 … {count - 1}", index)
+    unknown = tokens[(tokens < 0) | (tokens >= vocabulary)].tolist()
+    check(not unknown, "mark_prompt", "tokens", f"0 … {vocabulary - 1}", unknown)
+    row = history[index]
     if int(start) == 0:
         row.zero_()
     row[tokens] |= 1

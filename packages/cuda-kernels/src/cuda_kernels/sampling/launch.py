@@ -1,45 +1,19 @@
-"""Launch of the sampling kernels: a scan with many programs a row, then one program that chooses."""
-
-from dataclasses import dataclass
+"""Launches of the sampling kernels: a scan with many programs a row, one that chooses, and marks for a prompt."""
 
 import torch
 import triton
 
 from cuda_kernels.primitives import has_dependent_launch
 from cuda_kernels.sampling.choose import sample_choose_kernel
+from cuda_kernels.sampling.configs import BLOCK_TOKENS, BLOCK_VOCABULARY, CONFIG, SampleConfig
+from cuda_kernels.sampling.history import mark_prompt_kernel
+from cuda_kernels.sampling.layout import SamplingRows
 from cuda_kernels.sampling.scan import sample_scan_kernel
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampleConfig:
-    """block: logits a program of the scan; group: logits under one peak; most: groups that may hold candidates;
-    list_size: candidates; row_block: logits a step of a pass over the whole row.
-
-    One H200, 2026-11-30, 248,320 logits past the L2: greedy 4.2 µs, plain 5.3, all filters 24.5 with a list of 128 and
-    46.9 with one of 256.
-    """
-
-    block: int = 2048
-    group: int = 128
-    most: int = 64
-    list_size: int = 128
-    row_block: int = 8192
-    scan_warps: int = 8
-    choose_warps: int = 8
-
-
-CONFIG = SampleConfig()
 
 
 def sample_tokens(
     logits: torch.Tensor,
-    temperature: torch.Tensor,
-    top_k: torch.Tensor,
-    top_p: torch.Tensor,
-    min_p: torch.Tensor,
-    presence_penalty: torch.Tensor,
-    frequency_penalty: torch.Tensor,
-    repetition_penalty: torch.Tensor,
+    rows: SamplingRows,
     seeds: torch.Tensor,
     positions: torch.Tensor,
     slots: torch.Tensor,
@@ -49,9 +23,9 @@ def sample_tokens(
     out: torch.Tensor,
     config: SampleConfig = CONFIG,
 ) -> None:
-    """Launch both kernels."""
-    rows, vocabulary = logits.shape
-    if rows == 0:
+    """Fill `out` (B,) with the tokens and count them."""
+    batch, vocabulary = logits.shape
+    if batch == 0:
         return
     blocks = triton.cdiv(vocabulary, config.block)
     peaks = config.block // config.group
@@ -59,10 +33,10 @@ def sample_tokens(
     pdl = has_dependent_launch(logits.device)
 
     def floats(columns: int) -> torch.Tensor:
-        return logits.new_empty((rows, columns), dtype=torch.float32)
+        return logits.new_empty((batch, columns), dtype=torch.float32)
 
     scanned = {
-        "p_best": positions.new_empty((rows, blocks)),
+        "p_best": positions.new_empty((batch, blocks)),
         "p_x": floats(blocks * config.block),
         "p_score": floats(blocks * config.block),
         "p_peaks": floats(blocks * peaks),
@@ -70,19 +44,19 @@ def sample_tokens(
         "p_mass": floats(blocks),
     }
     parameters = {
-        "p_temperature": temperature,
-        "p_top_k": top_k,
-        "p_top_p": top_p,
-        "p_min_p": min_p,
+        "p_temperature": rows.temperature,
+        "p_top_k": rows.top_k,
+        "p_top_p": rows.top_p,
+        "p_min_p": rows.min_p,
         "p_slots": slots,
         "p_history": history,
     }
     sizes = {"slots": history.shape[0], "vocabulary": vocabulary, "vocab_size": vocab_size}
-    sample_scan_kernel[(blocks, rows)](
+    sample_scan_kernel[(blocks, batch)](
         p_logits=logits,
-        p_presence=presence_penalty,
-        p_frequency=frequency_penalty,
-        p_repetition=repetition_penalty,
+        p_presence=rows.presence_penalty,
+        p_frequency=rows.frequency_penalty,
+        p_repetition=rows.repetition_penalty,
         p_seeds=seeds,
         p_positions=positions,
         BLOCK=config.block,
@@ -94,10 +68,10 @@ def sample_tokens(
         **scanned,
         **sizes,
     )
-    sample_choose_kernel[(rows,)](
-        p_group=history.new_empty((rows, padded * peaks)),
+    sample_choose_kernel[(batch,)](
+        p_group=history.new_empty((batch, padded * peaks)),
         p_value=floats(config.list_size),
-        p_token=history.new_empty((rows, config.list_size)),
+        p_token=history.new_empty((batch, config.list_size)),
         p_out=out,
         blocks=blocks,
         BLOCK=config.block,
@@ -112,4 +86,21 @@ def sample_tokens(
         **parameters,
         **scanned,
         **sizes,
+    )
+
+
+def mark_prompt(tokens: torch.Tensor, start: torch.Tensor, slot: torch.Tensor, history: torch.Tensor) -> None:
+    """Mark the tokens of a prompt; one outside the vocabulary is not marked."""
+    slots, vocabulary = history.shape
+    mark_prompt_kernel[(triton.cdiv(vocabulary, BLOCK_VOCABULARY),)](
+        p_tokens=tokens,
+        p_start=start,
+        p_slot=slot,
+        p_history=history,
+        tokens=tokens.shape[0],
+        slots=slots,
+        vocabulary=vocabulary,
+        BLOCK_V=BLOCK_VOCABULARY,
+        BLOCK_T=BLOCK_TOKENS,
+        num_warps=4,
     )
