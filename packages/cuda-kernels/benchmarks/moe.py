@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from cuda_kernels import int4
 from cuda_kernels.moe import op, reference, routing_op
-from cuda_kernels.moe.types import Int4Experts, Routing
+from cuda_kernels.moe.layout import Int4Experts, Routing
 from cuda_kernels.testing import bound, random_int4, random_tensor
 from registry import Benchmark, Work
 from torch.nn import functional

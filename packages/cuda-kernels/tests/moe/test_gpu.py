@@ -6,10 +6,10 @@ import pytest
 import torch
 from cuda_kernels import int4
 from cuda_kernels.moe import reference
+from cuda_kernels.moe.layout import Int4Experts, Routing
 from cuda_kernels.moe.op import fused_moe, fused_moe_int4, fused_moe_int4_int8
 from cuda_kernels.moe.routing_op import moe_align_block_size, moe_router, rms_norm_router_int8
 from cuda_kernels.moe.testing import expected, routing, table
-from cuda_kernels.moe.types import Int4Experts, Routing
 from cuda_kernels.testing import assert_close, check_operator
 
 pytestmark = pytest.mark.gpu

@@ -5,8 +5,8 @@ import torch
 from cuda_kernels import int4
 from cuda_kernels.moe.configs import GroupedConfig, ProductConfig
 from cuda_kernels.moe.grouped_launch import launch_grouped
+from cuda_kernels.moe.layout import DenseExperts, Int4Experts, Routing
 from cuda_kernels.moe.testing import expected, routing, table
-from cuda_kernels.moe.types import DenseExperts, Int4Experts, Routing
 from cuda_kernels.testing import assert_close, poisoned
 
 

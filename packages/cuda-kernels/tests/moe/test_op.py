@@ -5,10 +5,10 @@ from dataclasses import astuple
 import pytest
 import torch
 from cuda_kernels import int4
+from cuda_kernels.moe.layout import Int4Experts, Routing
 from cuda_kernels.moe.op import fused_moe, fused_moe_int4, fused_moe_int4_int8
 from cuda_kernels.moe.routing_op import moe_align_block_size, moe_router, rms_norm_router_int8
 from cuda_kernels.moe.testing import routing, table
-from cuda_kernels.moe.types import Int4Experts, Routing
 from cuda_kernels.testing import assert_close, check_operator
 
 

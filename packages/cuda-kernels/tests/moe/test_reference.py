@@ -4,9 +4,9 @@ import pytest
 import torch
 from cuda_kernels import int4
 from cuda_kernels.moe import reference
+from cuda_kernels.moe.layout import Int4Experts, Routing
 from cuda_kernels.moe.op import fused_moe, fused_moe_int4, fused_moe_int4_int8
 from cuda_kernels.moe.testing import routing, table
-from cuda_kernels.moe.types import Int4Experts, Routing
 from cuda_kernels.testing import assert_close
 
 

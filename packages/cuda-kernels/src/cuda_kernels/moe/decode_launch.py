@@ -7,7 +7,7 @@ import triton
 
 from cuda_kernels.moe import decode
 from cuda_kernels.moe.configs import DecodeConfig
-from cuda_kernels.moe.types import Int4Experts, Routing
+from cuda_kernels.moe.layout import Int4Experts, Routing
 from cuda_kernels.primitives import has_dependent_launch
 
 

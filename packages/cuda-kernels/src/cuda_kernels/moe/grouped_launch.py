@@ -8,9 +8,9 @@ import triton
 from cuda_kernels.moe import grouped
 from cuda_kernels.moe.combine import combine
 from cuda_kernels.moe.configs import GroupedConfig
+from cuda_kernels.moe.layout import DenseExperts, Int4Experts, Routing
 from cuda_kernels.moe.reference import align_capacity
 from cuda_kernels.moe.routing_launch import moe_align_block_size
-from cuda_kernels.moe.types import DenseExperts, Int4Experts, Routing
 from cuda_kernels.primitives import has_dependent_launch
 
 COMBINE_BLOCK = 1024

@@ -8,7 +8,7 @@ from cuda_kernels.linear.launch import dequantize_rows
 from cuda_kernels.moe.configs import decode_config, decode_tokens, grouped_config
 from cuda_kernels.moe.decode_launch import launch_decode
 from cuda_kernels.moe.grouped_launch import launch_grouped
-from cuda_kernels.moe.types import DenseExperts, Int4Experts, Routing
+from cuda_kernels.moe.layout import DenseExperts, Int4Experts, Routing
 
 
 def fused_moe(

@@ -10,7 +10,7 @@ from cuda_kernels.checks import FLOATS, check, check_int8_rows, check_scales, ch
 from cuda_kernels.int4 import Int8Rows
 from cuda_kernels.library import Operator
 from cuda_kernels.moe import cases, launch, reference, routing_op
-from cuda_kernels.moe.types import DenseExperts, Int4Experts, Routing
+from cuda_kernels.moe.layout import DenseExperts, Int4Experts, Routing
 
 
 def _packed(function: Callable[..., Any], *, experts: type, int8: bool = False) -> Callable[..., Any]:

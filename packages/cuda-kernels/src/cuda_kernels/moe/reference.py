@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from cuda_kernels import int4
-from cuda_kernels.moe.types import DenseExperts, Int4Experts, Routing
+from cuda_kernels.moe.layout import DenseExperts, Int4Experts, Routing
 from cuda_kernels.norm.reference import rms_norm
 
 # Returns the weights (2I, H) and (H, I) of the expert of an id.

@@ -6,7 +6,7 @@ from cuda_kernels.checks import FLOATS, check, check_tensor, checked, new_int8_r
 from cuda_kernels.int4 import Int8Rows
 from cuda_kernels.library import Operator
 from cuda_kernels.moe import reference, routing_launch
-from cuda_kernels.moe.types import Routing
+from cuda_kernels.moe.layout import Routing
 
 
 def _check_router(operator: str, x: torch.Tensor, weight: torch.Tensor, top_k: int, shared_experts: int) -> None:

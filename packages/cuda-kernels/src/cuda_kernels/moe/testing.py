@@ -3,7 +3,7 @@
 import torch
 
 from cuda_kernels.moe import reference
-from cuda_kernels.moe.types import Int4Experts, Routing
+from cuda_kernels.moe.layout import Int4Experts, Routing
 from cuda_kernels.testing import random_int4
 
 
