@@ -173,7 +173,7 @@ def test_the_arguments_of_the_table_are_accepted(name: str) -> None:
     getattr(torch.ops.cuda_kernels, name)(*copies)
 
 
-@pytest.mark.parametrize(("name", "argument", "change"), wrong_tensors(), ids=lambda value: value)
+@pytest.mark.parametrize(("name", "argument", "change"), list(wrong_tensors()), ids=lambda value: value)
 def test_wrong_tensor(name: str, argument: str, change: str) -> None:
     alter, expected = CHANGES[change]
     (message,) = messages(name, VALID[name] | {argument: alter(VALID[name][argument])})
