@@ -3,7 +3,7 @@
 import pytest
 import torch
 from cuda_kernels import int4
-from cuda_kernels.moe.configs import GroupedConfig, ProductConfig
+from cuda_kernels.moe.configs import GroupedConfig, ProductConfig, int8_grouped_config
 from cuda_kernels.moe.grouped_launch import launch_grouped
 from cuda_kernels.moe.layout import DenseExperts, Int4Experts, Routing
 from cuda_kernels.moe.testing import expected, routing, table
@@ -82,3 +82,11 @@ def test_a_row_agrees_with_itself_in_a_batch(device: torch.device) -> None:
     for t in (0, 17, 32):
         alone = Routing(weights=routed.weights[t : t + 1].clone(), ids=routed.ids[t : t + 1].clone())
         assert torch.equal(run("int8", x[t : t + 1].clone(), alone, experts, None)[0], batch[t])
+
+
+@pytest.mark.parametrize("group", [64, 128])
+@pytest.mark.parametrize("width", [64, 128, 384, 512])
+def test_elements_that_share_a_scale_lie_in_one_group(width: int, group: int) -> None:
+    rows = int8_grouped_config(900, 9, width, group).gate_up.rows
+    assert group % rows == 0
+    assert width % rows == 0

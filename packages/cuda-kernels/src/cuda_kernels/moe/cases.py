@@ -5,7 +5,7 @@ from typing import Any
 
 from cuda_kernels.moe import align, decode, grouped, router
 from cuda_kernels.moe.combine import combine
-from cuda_kernels.moe.configs import decode_config, grouped_config, router_config
+from cuda_kernels.moe.configs import decode_config, float_grouped_config, int8_grouped_config, router_config
 from cuda_kernels.report import KernelCase
 from cuda_kernels.report.compiler import SHARED_LIMITS
 
@@ -57,7 +57,12 @@ def _decode() -> Iterator[KernelCase]:
 
 
 def _grouped(kind: str, tokens: int) -> Iterator[KernelCase]:
-    config = grouped_config(kind, tokens * SLOTS, EXPERTS, WIDTH)
+    pairs = tokens * SLOTS
+    config = (
+        int8_grouped_config(pairs, EXPERTS, WIDTH, GROUP)
+        if kind == "int8"
+        else float_grouped_config(pairs, EXPERTS, WIDTH)
+    )
     int8, dense = kind == "int8", kind == "dense"
     rows = "*i8" if int8 else "*bf16"
     weight = {"p_weight": "*bf16"} if dense else {"p_weight": "*u8", "p_weight_scale": "*bf16"}

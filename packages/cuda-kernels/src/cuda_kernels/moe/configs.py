@@ -82,18 +82,22 @@ def decode_config(kind: str, tokens: int) -> DecodeConfig:
     return DecodeConfig(gate_up_block=16, gate_up_warps=2, down_block=8, down_warps=8)
 
 
-def grouped_config(kind: str, pairs: int, experts: int, width: int) -> GroupedConfig:
-    """Return the configuration of the grouped products of `pairs` pairs over `experts` experts of `width` rows of h.
+def int8_grouped_config(pairs: int, experts: int, width: int, group: int) -> GroupedConfig:
+    """Return the configuration of the grouped products of `pairs` int8 pairs over `experts` experts of `width` rows.
 
-    kind: "int8", "int4" or "dense". With int8 rows 64, 256, 512, 1,024, 1,341 and 4,095 tokens take 142, 169, 211, 284,
-    292 and 708 µs; a block of 16 pairs is the fastest up to 18 pairs an expert, and one of 32 up to 36.
+    The elements of h that share a scale lie in one `group` of the down projection's weights. 64, 256, 512, 1,024, 1,341
+    and 4,095 tokens take 142, 169, 211, 284, 292 and 708 µs; a block of 16 pairs is the fastest up to 18 pairs an
+    expert, and one of 32 up to 36.
     """
-    if kind == "int8":
-        pair_block = 16 if pairs <= 18 * experts else 32 if pairs <= 36 * experts else 64
-        gate_up = ProductConfig(rows=128, warps=8, stages=4)
-        if width % 128:
-            gate_up = ProductConfig(rows=64, warps=4, stages=3)
-        return GroupedConfig(pair_block=pair_block, gate_up=gate_up, down=ProductConfig(rows=128, warps=4, stages=3))
+    pair_block = 16 if pairs <= 18 * experts else 32 if pairs <= 36 * experts else 64
+    gate_up = ProductConfig(rows=128, warps=8, stages=4)
+    if width % 128 or group % 128:
+        gate_up = ProductConfig(rows=64, warps=4, stages=3)
+    return GroupedConfig(pair_block=pair_block, gate_up=gate_up, down=ProductConfig(rows=128, warps=4, stages=3))
+
+
+def float_grouped_config(pairs: int, experts: int, width: int) -> GroupedConfig:
+    """Return the configuration of the grouped products of floating-point pairs, with int4 or dense weights."""
     # The rows of a tile divide the rows of h.
     rows = min(64, width & -width)
     return GroupedConfig(

@@ -5,7 +5,7 @@ import torch
 from cuda_kernels.checks import check
 from cuda_kernels.int4 import Int8Rows
 from cuda_kernels.linear.launch import dequantize_rows
-from cuda_kernels.moe.configs import decode_config, decode_tokens, grouped_config
+from cuda_kernels.moe.configs import decode_config, decode_tokens, float_grouped_config, int8_grouped_config
 from cuda_kernels.moe.decode_launch import launch_decode
 from cuda_kernels.moe.grouped_launch import launch_grouped
 from cuda_kernels.moe.layout import DenseExperts, Int4Experts, Routing
@@ -18,7 +18,7 @@ def fused_moe(
     count, hidden, width = experts.down.shape
     check(hidden % 16 == 0, "fused_moe", "x", "a multiple of 16 columns on a CUDA device", hidden)
     check(width % 16 == 0, "fused_moe", "down", "a multiple of 16 columns on a CUDA device", width)
-    config = grouped_config("dense", routing.ids.numel(), count, width)
+    config = float_grouped_config(routing.ids.numel(), count, width)
     launch_grouped(x, None, routing, experts, residual, out, config)
 
 
@@ -47,7 +47,9 @@ def fused_moe_int4_int8(
     if tokens <= decode_tokens("int8"):
         launch_decode(values, scale, routing, experts, residual, out, decode_config("int8", tokens))
     elif group >= 64 and width % 64 == 0:
-        config = grouped_config("int8", routing.ids.numel(), experts.gate_up.shape[0], width)
+        config = int8_grouped_config(
+            routing.ids.numel(), experts.gate_up.shape[0], width, width // experts.down_scales.shape[2]
+        )
         launch_grouped(values, scale, routing, experts, residual, out, config)
     else:
         # A step of the int8 tensor-core product takes 32 elements of either plane, so smaller groups go by floats.
@@ -58,5 +60,5 @@ def _launch_floats(
     x: torch.Tensor, routing: Routing, experts: Int4Experts, residual: torch.Tensor | None, out: torch.Tensor
 ) -> None:
     count, rows = experts.gate_up.shape[:2]
-    config = grouped_config("int4", routing.ids.numel(), count, rows // 2)
+    config = float_grouped_config(routing.ids.numel(), count, rows // 2)
     launch_grouped(x, None, routing, experts, residual, out, config)
