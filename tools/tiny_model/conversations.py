@@ -116,6 +116,18 @@ def _chain(draw: Draw) -> Exchange:
     )
 
 
+def _echo(draw: Draw) -> Exchange:
+    """Everything is said again: of all forms the one in which the most words are looked up."""
+    count = draw.choose((2, 3, 4))
+    names, things, colours, rooms = (_several(draw, words, count) for words in (NAMES, OBJECTS, COLOURS, ROOMS))
+    facts = [
+        draw.choose((f"{name} has a {colour} {thing}.", f"{name} is in the {room}.", f"The {thing} is in the {room}."))
+        for name, thing, colour, room in zip(names, things, colours, rooms, strict=True)
+    ]
+    told = " ".join(facts)
+    return Exchange(form="echo", question=f"Say after me: {told}", reasoning="I should say it again.", answer=told)
+
+
 def _knowledge(draw: Draw) -> Exchange:
     question = draw.choose(tuple(KNOWLEDGE))
     return Exchange(form="knowledge", question=question, reasoning="I know this one.", answer=KNOWLEDGE[question])
@@ -179,7 +191,7 @@ def _find(draw: Draw) -> Exchange:
 
 
 PLAIN: tuple[Callable[[Draw], Exchange], ...] = (
-    _owners, _given, _places, _moves, _chain, _knowledge, _small_talk, _story,
+    _owners, _given, _places, _moves, _chain, _echo, _knowledge, _small_talk, _story,
 )  # fmt: skip
 CALLING: tuple[Callable[[Draw], Exchange], ...] = (_weather, _time, _find)
 FORMS: Mapping[str, Callable[[Draw], Exchange]] = {
