@@ -19,6 +19,7 @@ _PLAIN = tl.constexpr(INTERPRETED)  # the interpreter has no inline assembly
 _SIGNS = tl.constexpr(-0x7F7F7F80)  # 0x80808080
 _HIGH = tl.constexpr(-0x0F0F0F10)  # 0xF0F0F0F0
 _ROUND = tl.constexpr(12582912.0)  # 1.5 · 2²³: added, it rounds to nearest even and leaves the integer in the low bits
+_ROUND_BITS = tl.constexpr(0x4B400000)  # the bits of _ROUND: added to an integer below 2²², they make the sum's float
 _TINY = tl.constexpr(1e-30)  # int4.TINY: keeps a group of zeros from dividing by zero
 
 
@@ -126,6 +127,12 @@ def _dequantize_bfloat16(packed, scale):
         is_pure=True,
         pack=4,
     )
+
+
+@triton.jit
+def small_to_float(x):
+    """Return int32 x, from -2²² to 2²², as float32: two full-rate instructions, where a conversion has a quarter."""
+    return (x + _ROUND_BITS).to(tl.float32, bitcast=True) - _ROUND
 
 
 @triton.jit

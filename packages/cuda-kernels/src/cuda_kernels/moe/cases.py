@@ -127,7 +127,7 @@ def _routing() -> Iterator[KernelCase]:
     yield KernelCase(
         name="moe.route_rows/int8",
         kernel=router.route_rows,
-        signature={**common, "p_logits": "*fp32", "p_counters": "*i32"},
+        signature={**common, "p_messages": "*i32"},
         constexprs={**sizes, "BLOCK": few.block, "PADDED_HIDDEN": HIDDEN},
         num_warps=few.warps,
     )

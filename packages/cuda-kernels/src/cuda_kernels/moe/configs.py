@@ -11,6 +11,7 @@ class DecodeConfig:
     gate_up_warps: int = 4
     down_block: int = 4
     down_warps: int = 4
+    down_registers: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

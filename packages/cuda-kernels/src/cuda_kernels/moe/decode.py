@@ -11,15 +11,19 @@ activations are floats of any width and h is float32.
 import triton
 import triton.language as tl
 
-from cuda_kernels.primitives import dot_words, quantize_words, wait_for_previous
+from cuda_kernels.primitives import dot_words, quantize_words, small_to_float, wait_for_previous
+
+# Words that a thread loads at once and that share a scale: a group has four or more.
+RUN: tl.constexpr = tl.constexpr(4)
 
 
 @triton.jit
 def _sum_units(products, UNIT: tl.constexpr):
-    """Sum runs of UNIT words of products (N, W); return (N, W / UNIT) float32."""
+    """Sum runs of UNIT words of products (N, W); return (N, W / UNIT) float32; integers are below 2²²."""
     N: tl.constexpr = products.shape[0]
     W: tl.constexpr = products.shape[1]
-    return tl.sum(tl.reshape(products, (N, W // UNIT, UNIT)), 2).to(tl.float32)
+    sums = tl.sum(tl.reshape(products, (N, W // UNIT, UNIT)), 2) if UNIT > 1 else products
+    return small_to_float(sums) if products.dtype == tl.int32 else sums
 
 
 @triton.jit
@@ -55,7 +59,6 @@ def gate_up(
 ):
     """Compute BLOCK elements of h of one pair; PADDED is the power of two from HIDDEN / 8 words up."""
     WORDS: tl.constexpr = HIDDEN // 8
-    UNIT: tl.constexpr = 4
     pair = tl.program_id(0) // (WIDTH // BLOCK)
     first = tl.program_id(0) % (WIDTH // BLOCK) * BLOCK
     wait_for_previous(PDL)
@@ -64,31 +67,31 @@ def gate_up(
         return
     # Activations are loaded as vectors: a (1, W) tensor would be spread over the rows before its layout is changed.
     v_word = tl.arange(0, PADDED)
-    v_unit = tl.arange(0, PADDED // UNIT)
-    o_word, o_unit = v_word[None, :], v_unit[None, :]
+    v_run = tl.arange(0, PADDED // RUN)
+    o_word, o_run = v_word[None, :], v_run[None, :]
     m_word = o_word < WORDS
-    m_unit = o_unit < WORDS // UNIT
+    m_run = o_run < WORDS // RUN
     gate_row = (expert.to(tl.int64) * (2 * WIDTH) + first + tl.arange(0, BLOCK))[:, None]
     up_row = gate_row + WIDTH
     gate_words = tl.load(p_weight + gate_row * WORDS + o_word, mask=m_word, other=0)
     up_words = tl.load(p_weight + up_row * WORDS + o_word, mask=m_word, other=0)
-    o_scale = o_unit * (8 * UNIT) // GROUP
-    gate_scale = tl.load(p_weight_scale + gate_row * (HIDDEN // GROUP) + o_scale, mask=m_unit, other=0.0).to(tl.float32)
-    up_scale = tl.load(p_weight_scale + up_row * (HIDDEN // GROUP) + o_scale, mask=m_unit, other=0.0).to(tl.float32)
+    o_scale = o_run * (8 * RUN) // GROUP
+    gate_scale = tl.load(p_weight_scale + gate_row * (HIDDEN // GROUP) + o_scale, mask=m_run, other=0.0).to(tl.float32)
+    up_scale = tl.load(p_weight_scale + up_row * (HIDDEN // GROUP) + o_scale, mask=m_run, other=0.0).to(tl.float32)
 
     token = (pair // SLOTS).to(tl.int64)
     if INT8:
         p_even = p_x + token * (2 * WORDS) + v_word
         even = tl.load(p_even, mask=v_word < WORDS, other=0)[None, :]
         odd = tl.load(p_even + WORDS, mask=v_word < WORDS, other=0)[None, :]
-        p_unit = p_x_scale + token * (HIDDEN // GROUP) + v_unit * (8 * UNIT) // GROUP
-        x_scale = tl.load(p_unit, mask=v_unit < WORDS // UNIT, other=0.0)[None, :] * 0.0625
-        gate = tl.sum(_sum_units(dot_words(gate_words, even, odd), UNIT) * (gate_scale * x_scale), 1)
-        up = tl.sum(_sum_units(dot_words(up_words, even, odd), UNIT) * (up_scale * x_scale), 1)
+        p_run = p_x_scale + token * (HIDDEN // GROUP) + v_run * (8 * RUN) // GROUP
+        x_scale = tl.load(p_run, mask=v_run < WORDS // RUN, other=0.0)[None, :] * 0.0625
+        gate = tl.sum(_sum_units(dot_words(gate_words, even, odd), RUN) * (gate_scale * x_scale), 1)
+        up = tl.sum(_sum_units(dot_words(up_words, even, odd), RUN) * (up_scale * x_scale), 1)
     else:
         p_row = p_x + token * HIDDEN + v_word * 8
-        gate = tl.sum(_sum_units(_dot_floats(gate_words, p_row, v_word < WORDS), UNIT) * gate_scale, 1)
-        up = tl.sum(_sum_units(_dot_floats(up_words, p_row, v_word < WORDS), UNIT) * up_scale, 1)
+        gate = tl.sum(_sum_units(_dot_floats(gate_words, p_row, v_word < WORDS), RUN) * gate_scale, 1)
+        up = tl.sum(_sum_units(_dot_floats(up_words, p_row, v_word < WORDS), RUN) * up_scale, 1)
     h = gate * tl.sigmoid(gate) * up
 
     row = pair.to(tl.int64)
@@ -115,13 +118,12 @@ def _load_slots(
     HIDDEN: tl.constexpr,
     WIDTH: tl.constexpr,
     GROUP: tl.constexpr,
-    UNIT: tl.constexpr,
     START: tl.constexpr,
     COUNT: tl.constexpr,
     BLOCK: tl.constexpr,
     PADDED: tl.constexpr,
 ):
-    """Load BLOCK rows of COUNT slots; return words, scale times router weight, and slot and mask of each row."""
+    """Load BLOCK rows of COUNT slots; return words, scale · router weight of runs, slot and mask of each row."""
     WORDS: tl.constexpr = WIDTH // 8
     o_row = tl.arange(0, COUNT * BLOCK)
     slot = START + o_row // BLOCK
@@ -129,10 +131,10 @@ def _load_slots(
     m_slot = (expert >= 0) & (expert < EXPERTS)
     row = (expert.to(tl.int64) * HIDDEN + first + o_row % BLOCK)[:, None]
     o_word = tl.arange(0, PADDED)[None, :]
-    o_unit = tl.arange(0, PADDED // UNIT)[None, :]
+    o_run = tl.arange(0, PADDED // RUN)[None, :]
     words = tl.load(p_weight + row * WORDS + o_word, mask=m_slot[:, None] & (o_word < WORDS), other=0)
-    p_scale = p_weight_scale + row * (WIDTH // GROUP) + o_unit * (8 * UNIT) // GROUP
-    scale = tl.load(p_scale, mask=m_slot[:, None] & (o_unit < WORDS // UNIT), other=0.0).to(tl.float32)
+    p_scale = p_weight_scale + row * (WIDTH // GROUP) + o_run * (8 * RUN) // GROUP
+    scale = tl.load(p_scale, mask=m_slot[:, None] & (o_run < WORDS // RUN), other=0.0).to(tl.float32)
     routed = tl.load(p_weights + token * SLOTS + slot, mask=m_slot, other=0.0, cache_modifier=".cg")
     return words, scale * routed[:, None], slot, m_slot
 
@@ -147,12 +149,15 @@ def _dot_slots(
     p_h_scale,
     WIDTH: tl.constexpr,
     H_BLOCK: tl.constexpr,
-    UNIT: tl.constexpr,
     INT8: tl.constexpr,
     COUNT: tl.constexpr,
 ):
-    """Return the sum (BLOCK,) over COUNT slots of words (COUNT · BLOCK, PADDED) times h of `pair` of each row."""
+    """Return the sum (BLOCK,) over COUNT slots of words (COUNT · BLOCK, PADDED) times h of `pair` of each row.
+
+    With int8 activations H_BLOCK elements of h share a scale: units of at most RUN words.
+    """
     WORDS: tl.constexpr = WIDTH // 8
+    UNIT: tl.constexpr = min(RUN, H_BLOCK // 8)
     PADDED: tl.constexpr = words.shape[1]
     o_word = tl.arange(0, PADDED)[None, :]
     m_word = m_slot[:, None] & (o_word < WORDS)
@@ -164,9 +169,10 @@ def _dot_slots(
         p_scale = p_h_scale + pair[:, None] * (WIDTH // H_BLOCK) + o_unit * (8 * UNIT) // H_BLOCK
         h_scale = tl.load(p_scale, mask=m_slot[:, None] & (o_unit < WORDS // UNIT), other=0.0)
         units = _sum_units(dot_words(words, even, odd), UNIT) * (h_scale * 0.0625)
+        runs = _sum_units(units, RUN // UNIT)
     else:
-        units = _sum_units(_dot_floats(words, p_h + pair[:, None] * WIDTH + o_word * 8, m_word), UNIT)
-    rows = tl.sum(units * factor, 1)
+        runs = _sum_units(_dot_floats(words, p_h + pair[:, None] * WIDTH + o_word * 8, m_word), RUN)
+    rows = tl.sum(runs * factor, 1)
     return tl.sum(tl.reshape(rows, (COUNT, rows.shape[0] // COUNT)), 0)
 
 
@@ -200,7 +206,6 @@ def down(
     """
     token = (tl.program_id(0) // (HIDDEN // BLOCK)).to(tl.int64)
     first = tl.program_id(0) % (HIDDEN // BLOCK) * BLOCK
-    UNIT: tl.constexpr = min(4, H_BLOCK // 8) if INT8 else 4
     # Ids and router weights are two kernels old: `gate_up` waited for them before this kernel could start.
     words, factor, slot, m_slot = _load_slots(
         p_weights,
@@ -214,7 +219,6 @@ def down(
         HIDDEN,
         WIDTH,
         GROUP,
-        UNIT,
         0,
         MOST,
         BLOCK,
@@ -233,20 +237,20 @@ def down(
             HIDDEN,
             WIDTH,
             GROUP,
-            UNIT,
             MOST,
             REST,
             BLOCK,
             PADDED,
         )
     wait_for_previous(PDL)
-    pair = token * SLOTS
-    result = _dot_slots(words, factor, pair + slot, m_slot, p_h, p_h_scale, WIDTH, H_BLOCK, UNIT, INT8, MOST)
-    if REST > 0:
-        result += _dot_slots(
-            rest_words, rest_factor, pair + rest_slot, m_rest, p_h, p_h_scale, WIDTH, H_BLOCK, UNIT, INT8, REST
-        )
+    # Together with h: a load behind the products would be waited for by itself.
     o_out = token * HIDDEN + first + tl.arange(0, BLOCK)
+    result = tl.zeros((BLOCK,), tl.float32)
     if p_residual is not None:
-        result += tl.load(p_residual + o_out).to(tl.float32)
+        result = tl.load(p_residual + o_out).to(tl.float32)
+    pair = token * SLOTS
+    result += _dot_slots(words, factor, pair + slot, m_slot, p_h, p_h_scale, WIDTH, H_BLOCK, INT8, MOST)
+    if REST > 0:
+        rest_pair = pair + rest_slot
+        result += _dot_slots(rest_words, rest_factor, rest_pair, m_rest, p_h, p_h_scale, WIDTH, H_BLOCK, INT8, REST)
     tl.store(p_out + o_out, result.to(p_out.dtype.element_ty))

@@ -1,7 +1,7 @@
 """The router: product with its rows, choice of experts and softmax in one kernel, with or without a norm before.
 
-For a few tokens each program computes a few logits of one token, and the last one to arrive chooses; for many tokens a
-program computes all logits of a block of tokens on the tensor cores and chooses.
+For a few tokens each program computes a few logits of one token, and one more program waits for them and chooses; for
+many tokens a program computes all logits of a block of tokens on the tensor cores and chooses.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
@@ -22,8 +22,39 @@ def _ordered(x):
 
 
 @triton.jit
+def _value(key):
+    """Return the float32 that `_ordered` made a key of."""
+    return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _message(x):
+    """Return the key of x as an int32 that is never 0, which stands for a logit that is not there yet."""
+    key = _ordered(x)
+    return tl.where(key >= 0, key + 1, key)
+
+
+@triton.jit
+def _receive(p_messages, o_expert, EXPERTS: tl.constexpr, SHARED: tl.constexpr):
+    """Wait for the messages of a token; return the experts' keys and the shared experts' logit, and leave zeros behind.
+
+    A message is its own flag: neither a fence nor a counter stands between a logit and its reader.
+    """
+    o_gate = EXPERTS + tl.arange(0, 1)
+    m_expert, m_gate = o_expert < EXPERTS, o_gate < EXPERTS + SHARED
+    messages = tl.load(p_messages + o_expert, mask=m_expert, other=1, volatile=True)
+    gate = tl.load(p_messages + o_gate, mask=m_gate, other=1, volatile=True)
+    while tl.sum((messages == 0).to(tl.int32), 0) + tl.sum((gate == 0).to(tl.int32), 0) > 0:
+        messages = tl.load(p_messages + o_expert, mask=m_expert, other=1, volatile=True)
+        gate = tl.load(p_messages + o_gate, mask=m_gate, other=1, volatile=True)
+    tl.store(p_messages + o_expert, tl.zeros_like(messages), mask=m_expert)
+    tl.store(p_messages + o_gate, tl.zeros_like(gate), mask=m_gate)
+    return messages - (messages > 0).to(tl.int32), _value(gate - (gate > 0).to(tl.int32))
+
+
+@triton.jit
 def _choose(
-    logits,
+    keys,
     gate,
     p_weights,
     p_ids,
@@ -34,11 +65,11 @@ def _choose(
     SHARED: tl.constexpr,
     PADDED_SLOTS: tl.constexpr,
 ):
-    """Store weights and ids of a block of tokens (B,) with logits (B, ≥ EXPERTS) and shared-expert logits gate (B,)."""
-    B: tl.constexpr = logits.shape[0]
-    o_expert = tl.arange(0, logits.shape[1])[None, :]
+    """Store the routing of tokens (B,) by keys (B, ≥ EXPERTS) of the logits and the shared experts' gate (B,)."""
+    B: tl.constexpr = keys.shape[0]
+    o_expert = tl.arange(0, keys.shape[1])[None, :]
     o_slot = tl.arange(0, PADDED_SLOTS)[None, :]
-    keys = tl.where(o_expert < EXPERTS, _ordered(logits), _LOWEST)
+    keys = tl.where(o_expert < EXPERTS, keys, _LOWEST)
     ids = tl.zeros((B, PADDED_SLOTS), tl.int32)
     weights = tl.zeros((B, PADDED_SLOTS), tl.float32)
     largest = tl.zeros((B,), tl.float32)
@@ -47,7 +78,7 @@ def _choose(
         key = tl.max(keys, 1)
         expert = tl.min(tl.where(keys == key[:, None], o_expert, 0x7FFFFFFF), 1)
         keys = tl.where(o_expert == expert[:, None], _LOWEST, keys)
-        value = (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+        value = _value(key)
         if slot == 0:
             largest = value
         weight = tl.exp(value - largest)
@@ -71,8 +102,7 @@ def route_rows(
     p_norm,
     eps,
     p_weight,
-    p_logits,
-    p_counters,
+    p_messages,
     p_weights,
     p_ids,
     p_values,
@@ -89,9 +119,23 @@ def route_rows(
     PADDED_SLOTS: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Compute BLOCK logits of the token of axis 1, and with a norm its share of the quantized row; the last chooses."""
+    """Compute BLOCK logits of the token of axis 1, and with a norm its share of the quantized row; the last chooses.
+
+    p_messages: a zero for each logit of each token, which is also what stays behind.
+    grid: (programs of the logits and one that chooses, tokens)
+    """
     ROWS: tl.constexpr = EXPERTS + (1 if SHARED > 0 else 0)
     token = tl.program_id(1)
+    producers = tl.num_programs(0) - 1
+    p_token = p_messages + token * ROWS
+    # It comes last in its token, so those that it waits for are running when it starts.
+    if tl.program_id(0) == producers:
+        wait_for_previous(PDL)
+        keys, gate = _receive(p_token, tl.arange(0, PADDED_EXPERTS), EXPERTS, ROWS - EXPERTS)
+        chosen = token + tl.zeros((1,), tl.int32)
+        tokens = tl.num_programs(1)
+        _choose(keys[None, :], gate, p_weights, p_ids, chosen, tokens, EXPERTS, TOP_K, SHARED, PADDED_SLOTS)
+        return
     o_row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     o_column = tl.arange(0, PADDED_HIDDEN)
     m_column = o_column < HIDDEN
@@ -107,23 +151,9 @@ def route_rows(
         inverse = tl.rsqrt(tl.sum(x * x, 0) / HIDDEN + eps)
         x = x * inverse * gain
     logits = tl.sum(weight.to(tl.float32) * x[None, :], 1)
-    p_token_logits = p_logits + token * ROWS
-    tl.store(p_token_logits + o_row, logits, mask=o_row < ROWS)
-
-    tl.debug_barrier()  # the whole block has stored before one thread of it says so
-    arrived = tl.atomic_add(p_counters + token, 1, sem="acq_rel")
-    if arrived == tl.num_programs(0) - 1:
-        o_expert = tl.arange(0, PADDED_EXPERTS)[None, :]
-        everything = tl.load(p_token_logits + o_expert, mask=o_expert < EXPERTS, other=0.0, cache_modifier=".cg")
-        tokens = tl.num_programs(1)
-        gate = tl.zeros((1,), tl.float32)
-        if SHARED > 0:
-            gate = tl.load(p_token_logits + EXPERTS + tl.arange(0, 1), cache_modifier=".cg")
-        chosen = token + tl.zeros((1,), tl.int32)
-        _choose(everything, gate, p_weights, p_ids, chosen, tokens, EXPERTS, TOP_K, SHARED, PADDED_SLOTS)
-        tl.store(p_counters + token, 0)
+    tl.store(p_token + o_row, _message(logits), mask=o_row < ROWS)
     if p_norm is not None:
-        for group in range(tl.program_id(0), HIDDEN // GROUP, tl.num_programs(0)):
+        for group in range(tl.program_id(0), HIDDEN // GROUP, producers):
             o_group = group * GROUP + tl.arange(0, GROUP // 8)[:, None] * 8 + tl.arange(0, 8)[None, :]
             group_gain = tl.load(p_norm + o_group).to(tl.float32) + 1.0
             normed = tl.load(p_row + o_group).to(tl.float32) * inverse * group_gain
@@ -223,4 +253,4 @@ def route_blocks(
             gate += tl.sum(x * shared[None, :], 1)
     if SPLIT:
         acc = tl.sum(tl.reshape(acc, (PADDED_EXPERTS, BLOCK, 2)), 2)
-    _choose(tl.trans(acc), gate, p_weights, p_ids, token, tokens, EXPERTS, TOP_K, SHARED, PADDED_SLOTS)
+    _choose(_ordered(tl.trans(acc)), gate, p_weights, p_ids, token, tokens, EXPERTS, TOP_K, SHARED, PADDED_SLOTS)

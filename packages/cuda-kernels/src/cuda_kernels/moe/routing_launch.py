@@ -107,9 +107,8 @@ def launch_router(
     }
     group = hidden // norm.scale.shape[1] if norm else None
     if config.rowwise:
-        router.route_rows[(triton.cdiv(weight.shape[0], config.block), tokens)](
-            p_logits=x.new_empty((tokens, weight.shape[0]), dtype=torch.float32),
-            p_counters=arrival_counters(x.device, tokens),
+        router.route_rows[(triton.cdiv(weight.shape[0], config.block) + 1, tokens)](
+            p_messages=arrival_counters(x.device, tokens * weight.shape[0]),
             GROUP=group,
             PADDED_HIDDEN=triton.next_power_of_2(hidden),
             **shared,
