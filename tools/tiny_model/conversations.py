@@ -190,8 +190,9 @@ def _find(draw: Draw) -> Exchange:
     )
 
 
+# Twice what is learned last: which of several things a colour, a name or a place belongs to.
 PLAIN: tuple[Callable[[Draw], Exchange], ...] = (
-    _owners, _given, _places, _moves, _chain, _echo, _knowledge, _small_talk, _story,
+    _owners, _owners, _given, _places, _places, _moves, _chain, _echo, _knowledge, _small_talk, _story,
 )  # fmt: skip
 CALLING: tuple[Callable[[Draw], Exchange], ...] = (_weather, _time, _find)
 FORMS: Mapping[str, Callable[[Draw], Exchange]] = {
