@@ -10,6 +10,7 @@ from cuda_kernels.gated_delta_rule.net_op import (
 )
 from cuda_kernels.gated_delta_rule.op import chunk_gated_delta_rule, recurrent_gated_delta_rule
 from cuda_kernels.int4 import Int8Rows
+from cuda_kernels.linear.norm_op import rms_norm_gated_int4_linear_int8, rms_norm_int4_linear_int8
 from cuda_kernels.linear.op import int4_linear, int4_linear_int8, quantize_int8
 from cuda_kernels.moe.layout import Int4Experts, Routing
 from cuda_kernels.moe.op import fused_moe, fused_moe_int4, fused_moe_int4_int8
@@ -49,6 +50,8 @@ __all__ = [
     "register",
     "rms_norm",
     "rms_norm_gated",
+    "rms_norm_gated_int4_linear_int8",
+    "rms_norm_int4_linear_int8",
     "rms_norm_int8",
     "rms_norm_router_int8",
     "sample_tokens",

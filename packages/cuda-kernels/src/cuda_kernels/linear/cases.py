@@ -6,6 +6,7 @@ from cuda_kernels.linear import configs
 from cuda_kernels.linear.dequantize import dequantize_rows_kernel, dequantize_weight_kernel
 from cuda_kernels.linear.matmul import matmul_int8_kernel, matmul_kernel
 from cuda_kernels.linear.matvec import matvec_int8_kernel, matvec_kernel
+from cuda_kernels.linear.norm_matvec import norm_matvec_kernel
 from cuda_kernels.report import KernelCase
 
 GROUP = 128
@@ -36,6 +37,29 @@ def _vectors() -> Iterator[KernelCase]:
             )
 
 
+def _norms() -> Iterator[KernelCase]:
+    for outputs, columns, is_gated in ((12352, 2048, False), (2048, 4096, True)):
+        strip = configs.norm_strip(outputs, columns // 8)
+        gated = {"p_gate": "*bf16", "p_residual": "*bf16"}
+        yield KernelCase(
+            name=f"linear.norm_matvec/N{outputs}-K{columns}{'-gated' if is_gated else ''}",
+            kernel=norm_matvec_kernel,
+            signature={
+                "p_x": "*bf16", "p_norm": "*bf16", "p_weight": "*i32", "eps": "fp32",
+                **_WEIGHT, **(gated if is_gated else {}),
+            },
+            constexprs={
+                "W": columns // 8,
+                "RUN": GROUP // 8 if is_gated else columns // 8,
+                "GROUP": GROUP // 8,
+                "BLOCK_N": strip.block_n,
+                "BLOCK_W": strip.block_words,
+                **({} if is_gated else dict.fromkeys(gated)),
+            },
+            num_warps=strip.num_warps,
+        )  # fmt: skip
+
+
 def _tiles() -> Iterator[KernelCase]:
     for tokens, outputs in ((16, 2048), (16, 9216), (32, 9216), (64, 9216), (128, 9216)):
         tile = configs.matmul_tile(tokens, outputs)
@@ -62,6 +86,7 @@ def _tiles() -> Iterator[KernelCase]:
 
 COMPILE_CASES = (
     *_vectors(),
+    *_norms(),
     KernelCase(
         name="linear.matvec/T1-K2048",
         kernel=matvec_kernel,

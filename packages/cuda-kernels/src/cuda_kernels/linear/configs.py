@@ -45,6 +45,22 @@ def matvec_float_strip(words: int) -> Strip:
     return Strip(block_n=8, block_words=min(512, 1 << (words - 1).bit_length()), num_warps=4)
 
 
+JOINED_NORM_OUTPUTS = 65536  # from here on too many programs would norm the row again
+
+
+def prefers_joined_norm(rows: int, outputs: int, words: int) -> bool:
+    """Return whether the kernel that norms a row and multiplies it beats two kernels."""
+    return rows == 1 and outputs < JOINED_NORM_OUTPUTS and words <= 512
+
+
+def norm_strip(outputs: int, words: int) -> Strip:
+    """Return the strip of one row that is normed first; more warps than without a norm share its work."""
+    block_words = 1 << (words - 1).bit_length()
+    if block_words > 256:
+        return Strip(block_n=16, block_words=block_words, num_warps=8)
+    return Strip(block_n=32, block_words=block_words, num_warps=4)
+
+
 def prefers_vector(rows: int, outputs: int) -> bool:
     """Return whether the vector kernel beats the tensor-core kernel on int8 rows.
 

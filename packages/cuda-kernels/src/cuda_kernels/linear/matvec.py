@@ -32,15 +32,15 @@ def matvec_int8_kernel(
 ):
     """Multiply `rows` ≤ ROWS int8 rows with BLOCK_N weight rows; GROUP is in words, p_residual may be None."""
     o_n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    words, scales = _load_weights(p_weight, p_scales, o_n, N, 0, W, BLOCK_W, GROUP)
-    acc = tl.zeros((ROWS, BLOCK_N), tl.float32)
+    words, scales = load_weights(p_weight, p_scales, o_n, N, 0, W, BLOCK_W, GROUP)
     start_next(PDL)
     wait_for_previous(PDL)
+    acc = load_residual(p_residual, o_n, rows, N, ROWS)
     acc = _multiply_int8(acc, words, scales, p_values, p_scale, 0, rows, ROWS, W, GROUP)
     for first_word in range(BLOCK_W, W, BLOCK_W):
-        words, scales = _load_weights(p_weight, p_scales, o_n, N, first_word, W, BLOCK_W, GROUP)
+        words, scales = load_weights(p_weight, p_scales, o_n, N, first_word, W, BLOCK_W, GROUP)
         acc = _multiply_int8(acc, words, scales, p_values, p_scale, first_word, rows, ROWS, W, GROUP)
-    _store_rows(acc, p_residual, p_out, o_n, rows, N)
+    store_rows(acc, p_out, o_n, rows, N)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -61,19 +61,19 @@ def matvec_kernel(
 ):
     """Multiply `rows` ≤ ROWS floating-point rows with BLOCK_N weight rows; as matvec_int8_kernel otherwise."""
     o_n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    words, scales = _load_weights(p_weight, p_scales, o_n, N, 0, W, BLOCK_W, GROUP)
-    acc = tl.zeros((ROWS, BLOCK_N), tl.float32)
+    words, scales = load_weights(p_weight, p_scales, o_n, N, 0, W, BLOCK_W, GROUP)
     start_next(PDL)
     wait_for_previous(PDL)
+    acc = load_residual(p_residual, o_n, rows, N, ROWS)
     acc = _multiply_float(acc, words, scales, p_x, 0, rows, ROWS, W, GROUP)
     for first_word in range(BLOCK_W, W, BLOCK_W):
-        words, scales = _load_weights(p_weight, p_scales, o_n, N, first_word, W, BLOCK_W, GROUP)
+        words, scales = load_weights(p_weight, p_scales, o_n, N, first_word, W, BLOCK_W, GROUP)
         acc = _multiply_float(acc, words, scales, p_x, first_word, rows, ROWS, W, GROUP)
-    _store_rows(acc, p_residual, p_out, o_n, rows, N)
+    store_rows(acc, p_out, o_n, rows, N)
 
 
 @triton.jit
-def _load_weights(p_weight, p_scales, o_n, N, first_word, W: tl.constexpr, BLOCK_W: tl.constexpr, GROUP: tl.constexpr):
+def load_weights(p_weight, p_scales, o_n, N, first_word, W: tl.constexpr, BLOCK_W: tl.constexpr, GROUP: tl.constexpr):
     """Return words (BLOCK_N, BLOCK_W) from first_word on, and the scale of each group as float32; 0 past the row."""
     o_word = first_word + tl.arange(0, BLOCK_W)
     o_group = first_word // GROUP + tl.arange(0, BLOCK_W // GROUP)
@@ -137,11 +137,24 @@ def _multiply_float(
 
 
 @triton.jit
-def _store_rows(acc, p_residual, p_out, o_n, rows, N):
-    """Store acc (ROWS, BLOCK_N), plus the residual where there is one, to rows of out (rows, N)."""
+def load_residual(p_residual, o_n, rows, N, ROWS: tl.constexpr):
+    """Return the residual (ROWS, BLOCK_N) as float32, zeros without one: what a sum begins with.
+
+    It is asked for together with the activations; behind the products it would be waited for by itself.
+    """
+    BLOCK_N: tl.constexpr = o_n.shape[0]
+    if p_residual is None:
+        residual = tl.zeros((ROWS, BLOCK_N), tl.float32)
+    else:
+        o_t = tl.arange(0, ROWS).to(tl.int64)
+        mask = (o_t < rows)[:, None] & (o_n < N)[None, :]
+        residual = tl.load(p_residual + o_t[:, None] * N + o_n[None, :], mask=mask, other=0.0).to(tl.float32)
+    return residual
+
+
+@triton.jit
+def store_rows(acc, p_out, o_n, rows, N):
+    """Store acc (ROWS, BLOCK_N) to rows of out (rows, N)."""
     o_t = tl.arange(0, acc.shape[0]).to(tl.int64)
-    offsets = o_t[:, None] * N + o_n[None, :]
     mask = (o_t < rows)[:, None] & (o_n < N)[None, :]
-    if p_residual is not None:
-        acc += tl.load(p_residual + offsets, mask=mask, other=0.0).to(tl.float32)
-    tl.store(p_out + offsets, acc.to(p_out.dtype.element_ty), mask=mask)
+    tl.store(p_out + o_t[:, None] * N + o_n[None, :], acc.to(p_out.dtype.element_ty), mask=mask)

@@ -5,16 +5,15 @@ import torch
 from cuda_kernels import int4
 from cuda_kernels.checks import (
     FLOATS,
-    check,
     check_int8_rows,
-    check_scales,
     check_tensor,
     checked,
     new_int8_rows,
 )
 from cuda_kernels.int4 import Int8Rows
 from cuda_kernels.library import Operator
-from cuda_kernels.linear import cases, launch, reference
+from cuda_kernels.linear import cases, launch, norm_op, reference
+from cuda_kernels.linear.checks import check_weight, new_output
 
 
 def _fake_quantize_int8(x: torch.Tensor, group_size: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -27,13 +26,6 @@ def _quantize_int8(x: torch.Tensor, group_size: int) -> Int8Rows:
     return int4.quantize_activation(x, group_size=group_size)
 
 
-def _check_weight(
-    operator: str, weight: torch.Tensor, scales: torch.Tensor, columns: int, device: torch.device
-) -> None:
-    check_tensor(operator, "weight", weight, shape=("N", columns // 2), dtype=torch.uint8, device=device)
-    check_scales(operator, "scales", scales, rows=(weight.shape[0],), columns=columns, device=device)
-
-
 def _fake_int4_linear(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -43,8 +35,8 @@ def _fake_int4_linear(
 ) -> torch.Tensor:
     operator = "int4_linear"
     check_tensor(operator, "x", x, shape=("T", "K"), dtype=FLOATS)
-    _check_weight(operator, weight, scales, x.shape[1], x.device)
-    return _new_output(operator, x, weight, residual, out_dtype or x.dtype)
+    check_weight(operator, weight, scales, x.shape[1], x.device)
+    return new_output(operator, x, weight, residual, out_dtype or x.dtype)
 
 
 def _fake_int4_linear_int8(
@@ -58,25 +50,16 @@ def _fake_int4_linear_int8(
 ) -> torch.Tensor:
     operator = "int4_linear_int8"
     check_tensor(operator, "values", values, shape=("T", 2, "K/2"), dtype=torch.int8)
-    _check_weight(operator, weight, scales, 2 * values.shape[2], values.device)
+    check_weight(operator, weight, scales, 2 * values.shape[2], values.device)
     groups = (values.shape[0], scales.shape[1])
     check_int8_rows(operator, scale, group_sum, shape=groups, device=values.device)
-    return _new_output(operator, values, weight, residual, out_dtype)
-
-
-def _new_output(
-    operator: str, x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor | None, out_dtype: torch.dtype
-) -> torch.Tensor:
-    check(out_dtype in FLOATS, operator, "out_dtype", f"one of {FLOATS}", out_dtype)
-    out = x.new_empty((x.shape[0], weight.shape[0]), dtype=out_dtype)
-    if residual is not None:
-        check_tensor(operator, "residual", residual, shape=out.shape, dtype=out_dtype, device=x.device)
-    return out
+    return new_output(operator, values, weight, residual, out_dtype)
 
 
 COMPILE_CASES = cases.COMPILE_CASES
 
 OPERATORS = (
+    *norm_op.OPERATORS,
     Operator(
         schema="quantize_int8(Tensor x, int group_size) -> (Tensor values, Tensor scale, Tensor group_sum)",
         reference=checked(_fake_quantize_int8, _quantize_int8),

@@ -1,0 +1,95 @@
+"""Launches of a norm and the product behind it: one kernel for one row, the kernels of either family for more."""
+
+import torch
+import triton
+
+from cuda_kernels.checks import new_int8_rows
+from cuda_kernels.linear import configs
+from cuda_kernels.linear.launch import int4_linear_int8, quantize_int8
+from cuda_kernels.linear.norm_matvec import norm_matvec_kernel
+from cuda_kernels.norm.launch import rms_norm_gated, rms_norm_int8
+from cuda_kernels.primitives import has_dependent_launch
+
+
+def rms_norm_int4_linear_int8(
+    x: torch.Tensor,
+    norm_weight: torch.Tensor,
+    eps: float,
+    weight: torch.Tensor,
+    scales: torch.Tensor,
+    out_dtype: torch.dtype,
+    *,
+    out: torch.Tensor,
+) -> None:
+    """Fill `out` with the product of the normed rows."""
+    if configs.prefers_joined_norm(out.shape[0], out.shape[1], weight.shape[1] // 4):
+        norm_matvec(x, None, norm_weight, eps, weight, scales, None, out)
+        return
+    group = x.shape[1] // scales.shape[1]
+    values, scale, group_sum = new_int8_rows("rms_norm_int4_linear_int8", x, x.shape[1], group)
+    rms_norm_int8(x, norm_weight, eps, True, group, values=values, scale=scale, group_sum=group_sum)
+    int4_linear_int8(values, scale, group_sum, weight, scales, None, out_dtype, out=out)
+
+
+def rms_norm_gated_int4_linear_int8(
+    x: torch.Tensor,
+    gate: torch.Tensor,
+    norm_weight: torch.Tensor,
+    eps: float,
+    weight: torch.Tensor,
+    scales: torch.Tensor,
+    residual: torch.Tensor | None,
+    out_dtype: torch.dtype,
+    *,
+    out: torch.Tensor,
+) -> None:
+    """Fill `out` with the product of the normed and gated rows, plus the residual."""
+    run, words = norm_weight.shape[0] // 8, weight.shape[1] // 4
+    is_power_of_two = run > 0 and run & (run - 1) == 0 and norm_weight.shape[0] % 8 == 0
+    if is_power_of_two and configs.prefers_joined_norm(out.shape[0], out.shape[1], words):
+        norm_matvec(x, gate, norm_weight, eps, weight, scales, residual, out)
+        return
+    group = x.shape[1] // scales.shape[1]
+    normed = torch.empty_like(x, dtype=torch.float32)
+    rms_norm_gated(x, gate, norm_weight, eps, out=normed)
+    values, scale, group_sum = new_int8_rows("rms_norm_gated_int4_linear_int8", x, x.shape[1], group)
+    quantize_int8(normed, group, values=values, scale=scale, group_sum=group_sum)
+    int4_linear_int8(values, scale, group_sum, weight, scales, residual, out_dtype, out=out)
+
+
+def norm_matvec(
+    x: torch.Tensor,
+    gate: torch.Tensor | None,
+    norm_weight: torch.Tensor,
+    eps: float,
+    weight: torch.Tensor,
+    scales: torch.Tensor,
+    residual: torch.Tensor | None,
+    out: torch.Tensor,
+    strip: configs.Strip | None = None,
+) -> None:
+    """Launch the kernel of one row; with a gate the norm is over each run of len(norm_weight) columns."""
+    outputs, words = out.shape[1], weight.shape[1] // 4
+    if outputs == 0:
+        return
+    strip = strip or configs.norm_strip(outputs, words)
+    pdl = has_dependent_launch(weight.device)
+    norm_matvec_kernel[(triton.cdiv(outputs, strip.block_n),)](
+        p_x=x,
+        p_gate=gate,
+        p_norm=norm_weight,
+        p_weight=weight.view(torch.int32),
+        p_scales=scales,
+        p_residual=residual,
+        p_out=out,
+        eps=eps,
+        N=outputs,
+        W=words,
+        RUN=norm_weight.shape[0] // 8,
+        GROUP=words // scales.shape[1],
+        BLOCK_N=strip.block_n,
+        BLOCK_W=strip.block_words,
+        PDL=pdl,
+        num_warps=strip.num_warps,
+        launch_pdl=pdl,
+    )
