@@ -88,7 +88,6 @@ def loop_program(folder: Path, *, step: int) -> Path:
     method.instructions.append(t.JumpFalse(condition=more, target=5))
     method.call("aten::sub_.Scalar", left, one, writes=(left,))
     method.instructions.append(t.JumpFalse(condition=never, target=1))
-    method.instructions.append(t.Free(value=more))
     write_program(folder, [method.build([left])])
     return folder
 

@@ -258,10 +258,10 @@ def test_every_flipped_byte_is_noticed(stateful: Folder) -> None:
 def test_another_schema_version_is_named(stateful: Folder) -> None:
     path = stateful() / "program.json"
     content = json.loads(path.read_bytes())
-    content["schema_version"] = 2
+    content["schema_version"] = 1
     content["something_new"] = {}
     path.write_text(json.dumps(content))
-    with pytest.raises(ProgramError, match="expected 1, got 2; export the model again"):
+    with pytest.raises(ProgramError, match="expected 2, got 1; export the model again"):
         read_program(path.parent)
 
 

@@ -47,7 +47,6 @@ def rich_program(folder: Path) -> Path:
     pair = method.value(t.ListValue(name="pair", items=(on_device, scaled)))
     method.call("aten::cat.out", pair, method.literal(1), out=both)
     method.call("device_copy::d2h.out", scaled, out=out)
-    method.instructions.append(t.Free(value=scaled))
     second = MethodBuilder("g")
     y = second.input("y", "int64", (3,))
     flag = second.planned("flag", "bool", ())
@@ -101,7 +100,7 @@ STRANGE: list[Any] = [
     None, True, False, 0, 1, -1, 2, 3, 7, 2**31, 2**31 - 1, 2**62, 2**63, 2**64, -(2**63), 10**30, 0.5, 1e308, "", "s0",
     "n", "s0*s0", "s0//n", "1//0", "9"*400, "(" * 300, "cuda:1", "cuda:99", "cpu", "int64", "bool", "aten::add.out",
     "aten::resize_", "io", "scratch", "../x", [], {}, [0], [0, 1, 2], {"type": "list"}, {"type": "bound", "value": 0},
-    {"type": "free", "value": 0}, {"type": "jump_false", "condition": 0, "target": 0},
+    {"type": "move", "source": 0, "target": 0}, {"type": "jump_false", "condition": 0, "target": 0},
 ]  # fmt: skip
 
 
@@ -114,6 +113,8 @@ def mutate(content: dict[str, Any], places: list[list[Any]], rng: random.Random)
             present, elsewhere = container[key], at(content, other)
         except (KeyError, IndexError, TypeError):
             continue  # an earlier change removed it
+        if isinstance(container, str):
+            continue  # an earlier change put text, which has places but cannot be changed, where it was
         match rng.randrange(6):
             case 0:
                 container[key] = rng.choice(STRANGE)

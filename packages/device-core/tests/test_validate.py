@@ -112,18 +112,6 @@ CASES: list[tuple[str, Change, str]] = [
         "expected a flag or a bool tensor on the host",
     ),
     (
-        "use-after-free",
-        lambda c: step(c)["instructions"].insert(0, {"type": "free", "value": 0}),
-        "uses value 0 after it was freed",
-    ),
-    (
-        "freed-twice",
-        lambda c: step(c)["instructions"].extend([{"type": "free", "value": 0}] * 2),
-        "value 0 was freed before",
-    ),
-    ("freed-output", lambda c: step(c)["instructions"].append({"type": "free", "value": 3}), "output 3 was freed"),
-    ("freed-constant", lambda c: step(c)["instructions"].append({"type": "free", "value": 2}), "may write or free"),
-    (
         "list-of-lists",
         lambda c: step(c)["values"].extend([{"type": "list", "name": "l", "items": [4]}]),
         "item 4 is itself a list",

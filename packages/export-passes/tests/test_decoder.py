@@ -1,6 +1,8 @@
 """A decoder of plain operators: two methods over one cache, and its plan at full depth."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from torch.export import Dim, ExportedProgram, export
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 CONTEXT = 16
+COMMITTED = Path(__file__).parents[1] / "benchmarks" / "plan_memory.json"
 
 
 def methods_of(model: Decoder, context: int) -> dict[str, ExportedProgram]:
@@ -52,7 +55,7 @@ def test_prefill_and_decode_share_a_cache(device: Device | None, load: Callable[
 
 
 @pytest.mark.slow
-def test_plan_at_full_depth_is_close_to_the_floor(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_at_full_depth_is_close_to_the_floor_and_as_committed(capsys: pytest.CaptureFixture[str]) -> None:
     with FakeTensorMode(shape_env=ShapeEnv()), torch.no_grad():
         model = Decoder(layers=40, width=2048, heads=16, context=4096, vocabulary=32768)
         exported = methods_of(model, 4096)
@@ -60,6 +63,7 @@ def test_plan_at_full_depth_is_close_to_the_floor(capsys: pytest.CaptureFixture[
     config = BackendConfig(partitioner=DevicePartitioner(Device.parse("cuda:0")), default=keep)
     program = import_program(exported, config)
     run_passes(program, passes_of(config))
+    planned = []
     for method in program.methods:
         plan, alone = plan_memory(method), plan_memory(method, planner=naive)
         for buffer, peak, unshared in zip(plan.buffers, plan.peaks, alone.buffers, strict=True):
@@ -68,3 +72,6 @@ def test_plan_at_full_depth_is_close_to_the_floor(capsys: pytest.CaptureFixture[
                 print(f"\n{method.name} {buffer.kind}: {buffer.nbytes:,} bytes, {share:.4f} of the floor, ", end="")
                 print(f"{unshared.nbytes / buffer.nbytes:.1f} times less than unshared", end="")
             assert share <= 1.05
+            planned.append((method.name, buffer.kind, buffer.nbytes, peak, unshared.nbytes))
+    keys = ("method", "kind", "planned_nbytes", "peak_nbytes", "naive_nbytes")
+    assert planned == [tuple(row[key] for key in keys) for row in json.loads(COMMITTED.read_text())["buffers"]]

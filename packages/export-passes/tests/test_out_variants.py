@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from device_core import InputError
 from device_core.schema import types as t
 from export_passes import BackendConfig, MethodConfig, lower
 from export_passes.lowerings import out_form, out_names
@@ -64,6 +65,15 @@ def test_caller_supplies_every_output(compiled: Callable[..., Any]) -> None:
     outputs = module.execute("forward", (x,), outputs=memory)
     assert_equal(outputs, expected)
     assert [o.data_ptr() for o in outputs] == [m.data_ptr() for m in memory]
+
+
+def test_output_that_is_an_input_has_memory_of_its_own(compiled: Callable[..., Any]) -> None:
+    module = compiled(Apply(lambda x: x), (torch.ones(3),), BackendConfig(default=MethodConfig(plan_outputs=False)))
+    x, memory = torch.arange(3.0), torch.empty(3)
+    assert module.execute("forward", (x,), outputs=[memory])[0] is memory
+    assert_equal(memory, x)
+    with pytest.raises(InputError, match=r"memory for output 0 .* overlaps input 0"):
+        module.execute("forward", (x,), outputs=[x])
 
 
 def test_planned_inputs_are_copied_in(compiled: Callable[..., Any]) -> None:

@@ -1,15 +1,19 @@
-"""Placement by golden vectors: what is copied, where buffers are and how large, for programs of a few operators."""
+"""Placement by golden vectors: what is copied, where buffers are and how large, for programs of a few operators.
+
+Each program is executed on fake devices too, and compared with eager torch.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
-from device_core import Device
+from device_core import HOST, Device, Module, clone_to
 from device_core.schema import types as t
 from device_core.testing import RecordingDevice
 from export_passes import BackendConfig, DevicePartitioner, FirstOf, Lowered, MethodConfig, Placement, lower
 from export_passes.testing import Apply, Cache, MethodOf, assert_equal
+from torch import nn
 from torch.export import Dim, export
 from torch.fx import Node
 
@@ -18,6 +22,7 @@ B = torch.tensor([[-1.0, 0.5], [2.0, 8.0]])
 C = torch.tensor([[7.0, 6.0], [5.0, 4.0]])
 CUDA0, CUDA1 = Device.parse("cuda:0"), Device.parse("cuda:1")
 SKIP_BOTH = MethodConfig(skip_h2d_for_method_inputs=True, skip_d2h_for_method_outputs=True)
+CALLERS_ALL = MethodConfig(skip_h2d_for_method_inputs=True, skip_d2h_for_method_outputs=True, plan_outputs=False)
 
 
 def by_name(**devices: Device) -> Callable[[str, Node], Placement | None]:
@@ -25,10 +30,15 @@ def by_name(**devices: Device) -> Callable[[str, Node], Placement | None]:
     return lambda method, node: Placement(devices[node.name]) if node.name in devices else None
 
 
+def module_of(function: Callable[..., Any]) -> nn.Module:
+    """Return a function as a module, or a new module of a class."""
+    return function() if isinstance(function, type) else Apply(function)
+
+
 def lowered(
     function: Callable[..., Any], inputs: Sequence[torch.Tensor], place: Any, config: MethodConfig | None = None
 ) -> Lowered:
-    exported = export(Apply(function), tuple(inputs))
+    exported = export(module_of(function), tuple(inputs))
     return lower({"f": exported}, BackendConfig(partitioner=place, default=config or MethodConfig()))
 
 
@@ -44,6 +54,28 @@ def buffers(method: t.Method) -> dict[tuple[str, str], int]:
 
 def outputs_on(method: t.Method) -> list[str]:
     return [method.values[i].device for i in method.outputs]
+
+
+def executed(module: Module, name: str, inputs: Sequence[torch.Tensor], devices: RecordingDevice) -> list[torch.Tensor]:
+    """Execute a method on 2x2 tensors where it wants them, with memory for the outputs that it does not plan.
+
+    Checks that the copies in the program are all that is transferred, and that outputs are where it says; returns them
+    on the host.
+    """
+    method = module.entry(name).method
+    given = [clone_to(x, Device.parse(method.values[i].device)) for x, i in zip(inputs, method.inputs, strict=True)]
+    memory = [
+        clone_to(torch.zeros(2, 2), Device.parse(method.values[i].device))
+        if method.values[i].storage == t.Bound(value=i) and i not in method.inputs
+        else None
+        for i in method.outputs
+    ]
+    devices.forget()
+    outputs = module.execute(name, given, outputs=memory)
+    up, down = copies(method)
+    assert (devices.transferred("h2d"), devices.transferred("d2h")) == ((up, 16 * up), (down, 16 * down))
+    assert [str(output.device) for output in outputs] == outputs_on(method)
+    return [clone_to(output, HOST) for output in outputs]
 
 
 def add(a: torch.Tensor, b: torch.Tensor) -> Any:
@@ -72,6 +104,19 @@ def input_is_output(a: torch.Tensor, b: torch.Tensor) -> Any:
     return a + b, a
 
 
+class Total(nn.Module):
+    """The sum of what it was given so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(2, 2))
+
+    def forward(self, a: torch.Tensor) -> torch.Tensor:
+        total = a + self.total
+        self.total.copy_(total)
+        return total
+
+
 IO, SCRATCH = "io", "scratch"
 DEFAULT = MethodConfig()
 GOLDEN = [
@@ -79,9 +124,7 @@ GOLDEN = [
     ("G1-add", add, (A, B), by_name(add=CUDA0), DEFAULT, (2, 1), {("cpu", IO): 16, ("cuda:0", SCRATCH): 528}, ["cpu"]),
     ("G2-all-on-host", add, (A, B), None, DEFAULT, (0, 0), {("cpu", IO): 16}, ["cpu"]),
     ("G4-skip-both", add, (A, B), by_name(add=CUDA0), SKIP_BOTH, (0, 0), {("cuda:0", IO): 16}, ["cuda:0"]),
-    ("G4-skip-both-unplanned", add, (A, B), by_name(add=CUDA0),
-     MethodConfig(skip_h2d_for_method_inputs=True, skip_d2h_for_method_outputs=True, plan_outputs=False),
-     (0, 0), {}, ["cuda:0"]),
+    ("G4-skip-both-unplanned", add, (A, B), by_name(add=CUDA0), CALLERS_ALL, (0, 0), {}, ["cuda:0"]),
     ("G5-skip-h2d", add, (A, B), by_name(add=CUDA0), MethodConfig(skip_h2d_for_method_inputs=True), (0, 1),
      {("cpu", IO): 16, ("cuda:0", SCRATCH): 16}, ["cpu"]),
     ("G6-same-operand-twice", lambda a: a + a, (A,), by_name(add=CUDA0), DEFAULT, (1, 1),
@@ -106,6 +149,10 @@ GOLDEN = [
      {("cuda:0", IO): 16}, ["cuda:0", "cuda:0"]),
     ("G15-callers-outputs", add, (A, B), by_name(add=CUDA0), MethodConfig(plan_outputs=False), (2, 1),
      {("cuda:0", SCRATCH): 528}, ["cpu"]),
+    ("G16-state-on-device", Total, (A,), by_name(add=CUDA0, copy_=CUDA0), DEFAULT, (1, 1),
+     {("cpu", IO): 16, ("cuda:0", SCRATCH): 272}, ["cpu"]),
+    ("G16-state-written-on-host", Total, (A,), by_name(add=CUDA0), DEFAULT, (2, 1),
+     {("cpu", IO): 16, ("cuda:0", SCRATCH): 528}, ["cpu"]),
 ]  # fmt: skip
 
 
@@ -119,6 +166,17 @@ def test_golden(row: Any) -> None:
     assert [buffer.device for buffer in method.buffers] == sorted(buffer.device for buffer in method.buffers)
 
 
+@pytest.mark.parametrize("row", GOLDEN, ids=[row[0] for row in GOLDEN])
+def test_golden_executed(row: Any, load: Callable[[Lowered], Module]) -> None:
+    _, function, inputs, place, config, *_ = row
+    eager = module_of(function)
+    with RecordingDevice(2) as devices:
+        module = load(lowered(function, inputs, place, config))
+        for _ in range(2):
+            assert_equal(executed(module, "f", inputs, devices), eager(*inputs))
+        module.close()
+
+
 def test_index_of_device_is_kept_everywhere() -> None:
     device = Device.parse("cuda:3")
     (method,) = lowered(add, (A, B), DevicePartitioner(device)).program.methods
@@ -126,18 +184,7 @@ def test_index_of_device_is_kept_everywhere() -> None:
     assert {buffer.device for buffer in method.buffers} == {"cpu", "cuda:3"}
 
 
-def test_executed_on_fake_devices(load: Callable[[Lowered], Any]) -> None:
-    low = lowered(add_twice, (A, B, C), by_name(add=CUDA0, add_1=CUDA1))
-    with RecordingDevice(2) as devices:
-        module = load(low)
-        devices.forget()
-        assert_equal(module.execute("f", (A, B, C)), add_twice(A, B, C))
-        assert devices.transferred("h2d") == (4, 64)
-        assert devices.transferred("d2h") == (2, 32)
-        module.close()
-
-
-def test_state_lives_on_its_device_and_is_not_copied(load: Callable[[Lowered], Any]) -> None:
+def test_g17_methods_share_state_on_its_device(load: Callable[[Lowered], Any]) -> None:
     model, eager = Cache(), Cache()
     eager.load_state_dict(model.state_dict())
     args, row = (torch.ones(2, 4), torch.tensor([1, 3])), torch.tensor([1])
@@ -217,11 +264,18 @@ def test_dynamic_sizes_survive_placement(tokens: int, load: Callable[[Lowered], 
         module.close()
 
 
-def test_each_method_has_its_own_settings() -> None:
+def test_g22_each_method_has_its_own_settings(load: Callable[[Lowered], Module]) -> None:
     exported = export(Apply(add), (A, B))
-    config = BackendConfig(partitioner=DevicePartitioner(CUDA0), methods={"f": SKIP_BOTH})
-    f, g = lower({"f": exported, "g": exported}, config).program.methods
-    assert (copies(f), copies(g)) == ((0, 0), (2, 1))
+    config = BackendConfig(partitioner=DevicePartitioner(CUDA0), methods={"f": CALLERS_ALL})
+    low = lower({"f": exported, "g": exported}, config)
+    f, g = low.program.methods
+    assert (copies(f), buffers(f), outputs_on(f)) == ((0, 0), {}, ["cuda:0"])
+    assert (copies(g), buffers(g), outputs_on(g)) == ((2, 1), {("cpu", IO): 16, ("cuda:0", SCRATCH): 528}, ["cpu"])
+    with RecordingDevice(1) as devices:
+        module = load(low)
+        for name in ("f", "g"):
+            assert_equal(executed(module, name, (A, B), devices), [A + B])
+        module.close()
 
 
 def test_first_partitioner_that_answers_decides() -> None:

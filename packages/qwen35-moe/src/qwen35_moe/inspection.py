@@ -95,8 +95,6 @@ def _instruction_document(method: t.Method, instruction: t.Instruction) -> dict[
         case t.JumpFalse():
             (condition,) = names((instruction.condition,))
             return {"kind": "jump_false", "condition": condition, "target": instruction.target}
-        case t.Free():
-            return {"kind": "free", "value": names((instruction.value,))[0]}
 
 
 def describe(program: t.Program) -> Iterator[str]:
@@ -142,10 +140,8 @@ def _told(instruction: dict[str, Any]) -> tuple[str, str, str]:
             return what, " ".join(instruction["outputs"]), " ".join(instruction["args"])
         case "move":
             return "move", instruction["target"], instruction["source"]
-        case "jump_false":
-            return f"jump to {instruction['target']} if not", "", instruction["condition"]
         case _:
-            return "free", "", instruction["value"]
+            return f"jump to {instruction['target']} if not", "", instruction["condition"]
 
 
 def _table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> str:

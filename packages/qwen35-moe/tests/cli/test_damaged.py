@@ -114,7 +114,7 @@ def remove_tokenizer(folder: Path) -> None:
     ("damage", "words"),
     [
         pytest.param(flip_byte, ["program.json"], id="flipped byte"),
-        pytest.param(raise_schema_version, ["99", "1"], id="other schema version"),
+        pytest.param(raise_schema_version, ["99", "expected 2"], id="other schema version"),
         pytest.param(cut_constants, ["constants-00001-of-00001.safetensors"], id="shard cut short"),
         pytest.param(remove_constants, ["constants-00001-of-00001.safetensors"], id="missing shard"),
         pytest.param(remove_tokenizer, ["tokenizer.json"], id="no tokenizer"),

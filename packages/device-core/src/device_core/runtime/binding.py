@@ -115,5 +115,19 @@ class ScalarCheck:
             raise InputError(f"{self._where}: expected {self._expected!r}, as exported, got {given!r}")
 
 
+def addresses(tensor: torch.Tensor) -> range:
+    """Return the addresses from the first to the last byte of a tensor, gaps between included; none without bytes."""
+    start = tensor.data_ptr()
+    if tensor.numel() == 0:
+        return range(start, start)
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return range(start, start + (last + 1) * tensor.itemsize)
+
+
+def intersect(a: range, b: range) -> bool:
+    """Return whether two ranges of addresses have any in common."""
+    return max(a.start, b.start) < min(a.stop, b.stop)
+
+
 def _normal(device: torch.device) -> torch.device:
     return device if device.index is not None or device.type == "cpu" else torch.device(device.type, 0)

@@ -24,16 +24,17 @@ MAX_STEPS = 1_000_000
 class CallSite:
     """What is known of an instruction before sizes are.
 
-    function: what is called; None for a jump, whose condition is the argument and `jump` the place to go to.
-    args, kwargs: values by index. device: where it runs. uncapturable: why it cannot be part of a CUDA graph, or "".
+    function: what is called. args, kwargs: values by index. device: where it runs.
+    jump: the place to go to where the function says no; None for what is no jump.
+    uncapturable: why it cannot be part of a CUDA graph, or "".
     """
 
     label: str
-    function: Callable[..., object] | None
+    function: Callable[..., object]
     args: Sequence[int]
     kwargs: Mapping[str, int]
     device: Device
-    jump: int
+    jump: int | None
     uncapturable: str
 
 
@@ -60,7 +61,7 @@ def call_sites(
                 args=args,
                 kwargs=instruction.kwargs if isinstance(instruction, t.KernelCall) else {},
                 device=device,
-                jump=instruction.target if isinstance(instruction, t.JumpFalse) else 0,
+                jump=instruction.target if isinstance(instruction, t.JumpFalse) else None,
                 uncapturable=_uncapturable(method, instruction, device, regions),
             )
         )
@@ -90,7 +91,7 @@ class Instructions:
     def __init__(self, method: str, sites: Sequence[CallSite], values: LinkedValues) -> None:
         self._method = method
         self._sites = sites
-        self._jumps = any(site.function is None for site in sites)
+        self._jumps = any(site.jump is not None for site in sites)
         self.calls = [_call(site, values) for site in sites]
         self._runs = [] if self._jumps else _runs(sites, self.calls)
 
@@ -119,13 +120,11 @@ class Instructions:
                 return
             site, call = self._sites[position], self.calls[position]
             position += 1
-            if site.function is None:
-                condition = call.args[0]
-                holds = bool(condition.all()) if isinstance(condition, torch.Tensor) else condition
-                position = position if holds else site.jump
-            else:
+            if site.jump is None:
                 with _guard(site.device):
                     _run_all([call], [site])
+            elif not call.function(*call.args):
+                position = site.jump
         raise ProgramError(f"method {self._method!r}", [f"it did not end within {MAX_STEPS:,} instructions"])
 
 
@@ -136,12 +135,12 @@ def _call(site: CallSite, values: LinkedValues) -> Call:
         values.place(args, i, index)
     for name, index in site.kwargs.items():
         values.place(kwargs, name, index)
-    return Call(site.function or _nothing, args, kwargs)
+    return Call(site.function, args, kwargs)
 
 
 def _target(
     method: t.Method, instruction: t.Instruction, operators: Mapping[str, OpOverload], regions: Sequence[Region]
-) -> tuple[str, Callable[..., object] | None, Sequence[int]]:
+) -> tuple[str, Callable[..., object], Sequence[int]]:
     """Return name, function and positional arguments of an instruction."""
     match instruction:
         case t.KernelCall(operator=operator, args=args):
@@ -152,15 +151,11 @@ def _target(
         case t.Move(source=source, target=target):
             return "move", torch.ops.aten.copy_.default, (target, source)
         case t.JumpFalse(condition=condition):
-            return "jump", None, (condition,)
-        case t.Free():
-            return "free", _nothing, ()
+            return "jump", _holds, (condition,)
 
 
 def _uncapturable(method: t.Method, instruction: t.Instruction, device: Device, regions: Sequence[Region]) -> str:
     match instruction:
-        case t.Free():
-            return ""
         case t.JumpFalse():
             return "depends on data"
         case t.DelegateCall(delegate=delegate):
@@ -175,8 +170,6 @@ def _runs(sites: Sequence[CallSite], calls: Sequence[Call]) -> list[tuple[Device
     """Return the calls in runs under one current device; calls on the host join a run beside them."""
     runs: list[tuple[Device, list[Call], list[CallSite]]] = []
     for site, call in zip(sites, calls, strict=True):
-        if site.function is _nothing:
-            continue
         if runs and (site.device.is_host or runs[-1][0] in (site.device, HOST)):
             device, members, places = runs[-1]
             members.append(call)
@@ -205,5 +198,5 @@ def _run_region(region: Region, input_count: int, *arguments: Any) -> None:
     region.execute(arguments[:input_count], arguments[input_count:])
 
 
-def _nothing() -> None:
-    """Free: planned memory is reused by plan; what the caller passed is let go of when the call ends."""
+def _holds(condition: torch.Tensor | bool) -> bool:
+    return bool(condition.all()) if isinstance(condition, torch.Tensor) else condition

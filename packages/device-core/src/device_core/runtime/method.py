@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from device_core.errors import InputError, ProgramError
-from device_core.runtime.binding import Argument, ScalarCheck, TensorCheck
+from device_core.runtime.binding import Argument, ScalarCheck, TensorCheck, addresses, intersect
 from device_core.runtime.calls import CallSite, Instructions
 from device_core.runtime.values import LinkedValues, Storages
 from device_core.schema import types as t
@@ -49,7 +49,8 @@ class LinkedMethod:
     def execute(self, inputs: Sequence[Argument], outputs: Sequence[torch.Tensor | None] = ()) -> tuple[Any, ...]:
         """Check the arguments, run the instructions and return the outputs.
 
-        outputs: memory for those outputs that the caller supplies, by position; None for the others.
+        outputs: memory for those outputs that the caller supplies, by position; None for the others. It overlaps
+        neither the inputs nor memory of other outputs.
         """
         passed = self._accept(inputs, outputs)
         try:
@@ -82,13 +83,35 @@ class LinkedMethod:
         for (index, check), given in zip(self._checks, inputs, strict=True):
             tensor = check(given)
             if tensor is not None:
-                if tensor.untyped_storage().data_ptr() in self._own_memory:
+                if self._is_own(tensor):
                     where = f"{self._method.name}: input {self._method.values[index].name}"
                     raise InputError(f"{where}: it lies in memory that this very call writes; pass a clone")
                 passed[index] = tensor
         for position, index, output_check in self._output_checks:
             passed[index] = output_check(outputs[position] if position < len(outputs) else None)
+        if self._output_checks:
+            self._check_apart(passed)
         return passed
+
+    def _is_own(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage().data_ptr() in self._own_memory
+
+    def _check_apart(self, passed: Passed) -> None:
+        """Raise InputError where memory for an output overlaps an input, another output or planned memory."""
+        taken = {index: addresses(tensor) for index, tensor in passed.items()}
+        for position, index, _ in self._output_checks:
+            others = [self._named(other) for other in taken if other != index and intersect(taken[index], taken[other])]
+            if taken[index] and self._is_own(passed[index]):
+                others.append("planned memory of the method")
+            if others:
+                where = f"{self._method.name}: memory for output {position} ({self._method.values[index].name})"
+                raise InputError(f"{where}: expected memory of its own, got some that overlaps {', '.join(others)}")
+
+    def _named(self, index: int) -> str:
+        """Return how messages call an input or output."""
+        kind = "input" if index in self._method.inputs else "output"
+        position = (self._method.inputs if kind == "input" else self._method.outputs).index(index)
+        return f"{kind} {position} ({self._method.values[index].name})"
 
 
 def _result(method: t.Method, index: int, values: LinkedValues) -> Callable[[Passed], Argument]:

@@ -79,7 +79,9 @@ class Session:
         """Run a method.
 
         inputs: tensors on the devices that `Module.method_meta` tells, and numbers where the method has such.
-        outputs: memory for the outputs that the caller supplies, by position; other places are None or left out.
+        outputs: memory for the outputs that the caller supplies, by position; other places are None or left out. It
+        must not overlap an input, memory for another output, or planned memory of the method: the addresses from its
+        first to its last byte are compared with theirs, and a tensor without bytes overlaps nothing.
         Returns the outputs. Those in planned memory are views of it: the next execution of the same method, in any
         session of the module, writes there; others stay as they are. Work on a device goes to its current stream, and
         the call does not wait for it. Raises InputError, before anything runs, where an argument does not fit.

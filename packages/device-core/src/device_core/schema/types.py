@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Dim = Annotated[int, Meta(ge=-(2**62), le=2**62)] | Annotated[str, Meta(max_length=512)]
 """A number, or an expression over the method's symbols: `"s0"`, `"2*s0 + 1"`, `"(s0 + 63)//64"`, `"Max(s0, 1)"`."""
@@ -143,13 +143,7 @@ class JumpFalse(_Record, frozen=True, kw_only=True, tag="jump_false"):
     target: Index
 
 
-class Free(_Record, frozen=True, kw_only=True, tag="free"):
-    """Say that the bytes of `value` are not read from here on."""
-
-    value: Index
-
-
-Instruction = KernelCall | DelegateCall | Move | JumpFalse | Free
+Instruction = KernelCall | DelegateCall | Move | JumpFalse
 
 
 class Symbol(_Record, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What must hold of the instructions of a method: what they refer to, what they write, what they use when freed."""
+"""What must hold of the instructions of a method: what they refer to and what they write."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +14,7 @@ def instruction_problems(method: t.Method) -> list[str]:
         if not found:
             found = list(_instruction_problems(method, instruction))
         problems += [f"{where}: {text}" for text in found]
-    return problems or list(_free_problems(method))
+    return problems
 
 
 def read_by(method: t.Method, instruction: t.Instruction) -> tuple[int, ...]:
@@ -28,8 +28,6 @@ def read_by(method: t.Method, instruction: t.Instruction) -> tuple[int, ...]:
             direct = (source, target)
         case t.JumpFalse(condition=condition):
             direct = (condition,)
-        case t.Free(value=freed):
-            direct = (freed,)
     found: list[int] = []
     for i in direct:
         value = method.values[i] if i < len(method.values) else None
@@ -81,32 +79,13 @@ def _instruction_problems(method: t.Method, instruction: t.Instruction) -> Itera
                     pass
                 case _:
                     yield f"condition {condition}: expected a flag or a bool tensor on the host"
-        case t.Free(value=value):
-            yield from _target_problems(method, value)
 
 
 def _target_problems(method: t.Method, index: int) -> Iterator[str]:
     match method.values[index]:
         case t.TensorValue(storage=t.Constant(name=name)):
-            yield f"value {index} lies in constant {name!r}, which nothing may write or free"
+            yield f"value {index} lies in constant {name!r}, which nothing may write"
         case t.TensorValue():
             pass
         case _:
             yield f"value {index}: expected a tensor"
-
-
-def _free_problems(method: t.Method) -> Iterator[str]:
-    """Yield reads of freed values; with jumps the order of instructions is not known and nothing is said."""
-    if any(isinstance(instruction, t.JumpFalse) for instruction in method.instructions):
-        return
-    freed: set[int] = set()
-    for i, instruction in enumerate(method.instructions):
-        if isinstance(instruction, t.Free):
-            if instruction.value in freed:
-                yield f"instruction {i} (Free): value {instruction.value} was freed before"
-            freed.add(instruction.value)
-        elif freed and (late := freed.intersection(read_by(method, instruction))):
-            yield f"instruction {i} ({type(instruction).__name__}): uses value {min(late)} after it was freed"
-    for i in method.outputs:
-        if i in freed:
-            yield f"output {i} was freed"

@@ -48,6 +48,10 @@ class DeviceTensor(torch.Tensor):
         """Return True."""
         return True
 
+    def data_ptr(self) -> int:
+        """Return the address on the host: it orders tensors as addresses on a device would."""
+        return self.host.data_ptr()
+
     def __repr__(self) -> str:  # type: ignore[override]  # without contents
         return f"DeviceTensor({tuple(self.shape)}, {self.dtype}, {self.device})"
 
