@@ -1,14 +1,9 @@
 """Benchmarks of the gated delta rule at the shapes of a 35B model (16 key heads, 32 value heads of 128)."""
 
 import torch
-from cuda_kernels import int4
 from cuda_kernels.gated_delta_rule import net_reference, reference
-from cuda_kernels.gated_delta_rule.layout import DeltaNetShape, DeltaNetState, DeltaNetWeights
-from cuda_kernels.gated_delta_rule.net_op import (
-    gated_delta_net_decode,
-    gated_delta_net_decode_int8,
-    gated_delta_net_prefill,
-)
+from cuda_kernels.gated_delta_rule.layout import DeltaNetShape, DeltaNetState, DeltaNetWeights, HeadNorm
+from cuda_kernels.gated_delta_rule.net_op import gated_delta_net_decode, gated_delta_net_prefill
 from cuda_kernels.gated_delta_rule.op import chunk_gated_delta_rule
 from cuda_kernels.testing import bound
 from registry import Benchmark, Work
@@ -16,32 +11,23 @@ from timing import copies_past_l2
 from torch.nn.functional import normalize
 
 SHAPE = DeltaNetShape(key_heads=16, value_heads=32, key_dim=128, value_dim=128, conv_width=4)
-GROUP = 128
 STATE_NUMEL = SHAPE.key_dim * SHAPE.out_width
 TOKENS = (64, 512, 1341, 4096, 8192)
 
 
-def build_decode(rows: int, int8: bool) -> Work:
+def build_decode(rows: int) -> Work:
     """The states rotate past the L2; the projection stays in it, as the product before it leaves it there."""
     x, slots, weights = _cuda(rows, SHAPE.projection_width), torch.arange(rows, device="cuda"), _weights()
-    nbytes = rows * (2 * STATE_NUMEL * 4 + 2 * _conv_state(1).nbytes)
+    positions = slots + SHAPE.conv_width
+    # Of the ring all entries are read but one, which is written.
+    nbytes = rows * (2 * STATE_NUMEL * 4 + _conv_state(1).nbytes)
     copies = copies_past_l2(nbytes)
     states = [_state(rows) for _ in range(copies)]
     fresh = _clone(states[0])
-
-    def ours(i: int) -> object:
-        if int8:
-            return gated_delta_net_decode_int8(x, weights, states[i], slots, group_size=GROUP)
-        return gated_delta_net_decode(x, weights, states[i], slots)
-
-    def expected() -> torch.Tensor:
-        out = net_reference.decode(x, weights, _clone(fresh), slots)
-        return int4.quantize_activation(out, group_size=GROUP).values if int8 else out
-
     return Work(
-        ours=ours,
-        expected=expected,
-        bound=bound("int8" if int8 else torch.bfloat16),
+        ours=lambda i: gated_delta_net_decode(x, weights, states[i], positions, slots),
+        expected=lambda: net_reference.decode(x, weights, _clone(fresh), positions, slots),
+        bound=bound(torch.bfloat16),
         copies=copies,
         nbytes=nbytes + x.nbytes,
     )
@@ -49,10 +35,11 @@ def build_decode(rows: int, int8: bool) -> Work:
 
 def build_prefill(tokens: int) -> Work:
     x, weights, state = _cuda(tokens, SHAPE.projection_width), _weights(), _state(1)
+    norm = HeadNorm(weight=_cuda(SHAPE.value_dim), eps=1e-6)
     start, slot = torch.tensor([0], device="cuda"), torch.tensor([0], device="cuda")
     return Work(
-        ours=lambda i: gated_delta_net_prefill(x, weights, state, start, slot),
-        expected=lambda: net_reference.prefill(x, weights, _clone(state), start, slot),
+        ours=lambda i: gated_delta_net_prefill(x, weights, norm, state, start, slot),
+        expected=lambda: net_reference.prefill(x, weights, norm, _clone(state), start, slot),
         bound=bound(torch.bfloat16),
         copies=1,
         nbytes=x.nbytes + tokens * SHAPE.out_width * 2 + STATE_NUMEL * 4,
@@ -91,14 +78,12 @@ def _weights() -> DeltaNetWeights:
         conv_weight=_cuda(SHAPE.channels, SHAPE.conv_width) * 0.5,
         a_log=torch.rand(SHAPE.value_heads, device="cuda") * 2 - 2,
         dt_bias=torch.randn(SHAPE.value_heads, device="cuda"),
-        norm_weight=_cuda(SHAPE.value_dim),
-        eps=1e-6,
         key_heads=SHAPE.key_heads,
     )
 
 
 def _conv_state(slots: int) -> torch.Tensor:
-    sizes = (slots, SHAPE.value_heads, SHAPE.conv_width - 1, SHAPE.head_channels)
+    sizes = (slots, SHAPE.value_heads, SHAPE.conv_width, SHAPE.head_channels)
     return torch.zeros(sizes, dtype=torch.bfloat16, device="cuda")
 
 
@@ -114,11 +99,7 @@ def _clone(state: DeltaNetState) -> DeltaNetState:
 BENCHMARKS = (
     Benchmark(
         name="gated_delta_net_decode",
-        shapes={
-            f"B{rows}-{'int8' if int8 else 'bf16'}": {"rows": rows, "int8": int8}
-            for rows in (1, 4, 16)
-            for int8 in (False, True)
-        },
+        shapes={f"B{rows}": {"rows": rows} for rows in (1, 4, 16)},
         build=build_decode,
     ),
     Benchmark(

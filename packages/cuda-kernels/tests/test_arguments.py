@@ -44,9 +44,12 @@ def attention(rows: int) -> Arguments:
 
 
 def delta_net(rows: int) -> Arguments:
-    weights = {"conv_weight": floats(128, 4), "a_log": floats(2), "dt_bias": floats(2), "norm_weight": floats(32)}
-    state = {"conv_state": floats(2, 2, 3, 96), "recurrent_state": floats(2, 2, 32, 32)}
-    return {"projection": floats(rows, 128 + 64 + 4), **weights, **state}
+    weights = {"conv_weight": floats(128, 4), "a_log": floats(2), "dt_bias": floats(2)}
+    return {"projection": floats(rows, 128 + 64 + 4), **weights}
+
+
+def delta_state() -> Arguments:
+    return {"conv_state": floats(2, 2, 4, 96), "recurrent_state": floats(2, 2, 32, 32)}
 
 
 def rule() -> Arguments:
@@ -58,7 +61,6 @@ EXPERTS = {**int4_weight("gate_up", "gate_up_scales", 3, 64, 64), **int4_weight(
 WEIGHT = int4_weight("weight", "scales", 5, 64)
 ROUTER = {"weight": floats(4, 64), "top_k": 2, "shared_experts": 1}
 BATCH = {"positions": integers(2), "slots": integers(2), "eps": 1e-6}
-NET = {"eps": 1e-6, "key_heads": 1}
 PARAMETERS = {
     "temperature": floats(2),
     "top_k": integers(2),
@@ -111,9 +113,22 @@ VALID: dict[str, Arguments] = {
     "attention_decode": {**attention(2), **BATCH},
     "attention_decode_int8": {**attention(2), **BATCH, "group_size": 32},
     "attention_prefill": {**attention(3), "start": integers(1), "slot": integers(1), "eps": 1e-6},
-    "gated_delta_net_decode": {**delta_net(2), "slots": torch.tensor([0, -1]), **NET},
-    "gated_delta_net_decode_int8": {**delta_net(2), "slots": torch.tensor([0, -1]), **NET, "group_size": 32},
-    "gated_delta_net_prefill": {**delta_net(3), "start": integers(1), "slot": integers(1), **NET},
+    "gated_delta_net_decode": {
+        **delta_net(2),
+        **delta_state(),
+        "positions": integers(2),
+        "slots": torch.tensor([0, -1]),
+        "key_heads": 1,
+    },
+    "gated_delta_net_prefill": {
+        **delta_net(3),
+        "norm_weight": floats(32),
+        **delta_state(),
+        "start": integers(1),
+        "slot": integers(1),
+        "eps": 1e-6,
+        "key_heads": 1,
+    },
     "recurrent_gated_delta_rule": rule(),
     "chunk_gated_delta_rule": {**rule(), "cu_seqlens": torch.tensor([0, 3], dtype=torch.int32)},
     "sample_tokens": {
@@ -214,7 +229,6 @@ NUMBERS = [
     ("sort_stable", "dim", -3, "expected an index in [-2, 2), got -3"),
     ("attention_decode_int8", "group_size", 128, "expected a divisor of 32 columns, got 128"),
     ("gated_delta_net_decode", "key_heads", -1, "expected a divisor of 2 value heads, got -1"),
-    ("gated_delta_net_decode_int8", "group_size", 128, "expected a divisor of 64 columns, got 128"),
     ("sample_tokens", "vocab_size", -1, "expected 1 … 9, got -1"),
 ]
 
@@ -233,6 +247,7 @@ PLACES = [
     ("attention_decode", "positions", torch.tensor([0, -1]), "expected 0 … 8, got -1"),
     ("attention_prefill", "slot", torch.tensor([-2]), "expected -1 or 0 … 1, got -2"),
     ("attention_prefill", "start", torch.tensor([7]), "expected 0 … 6, to fit the cache, got 7"),
+    ("gated_delta_net_decode", "positions", torch.tensor([-1, -1]), "expected at least 0, got -1"),
     ("gated_delta_net_decode", "slots", torch.tensor([0, 2]), "expected -1 or 0 … 1, got 2"),
     ("gated_delta_net_prefill", "slot", torch.tensor([2]), "expected -1 or 0 … 1, got 2"),
     ("gated_delta_net_prefill", "start", torch.tensor([-1]), "expected at least 0, got -1"),

@@ -69,8 +69,9 @@ def test_traffic_of_a_decode_step(program: Path) -> None:
     traffic = decode_traffic(read_program(program))
     # One attention layer with two key-value heads of 32, keys and values, bfloat16.
     assert traffic.cache_per_token == 2 * 2 * 32 * 2
-    # Three delta-net layers, four heads of 16 x 16 float32 and three inputs of 48 channels, read and written.
-    assert traffic.state == 2 * 3 * (4 * 16 * 16 * 4 + 4 * 3 * 48 * 2)
+    # Three delta-net layers: four heads of 16 x 16 float32, read and written, and of four entries of 48 channels, three
+    # read and one written.
+    assert traffic.state == 3 * (2 * 4 * 16 * 16 * 4 + 4 * 4 * 48 * 2)
     assert traffic.at(10) == traffic.weights + traffic.state + 10 * traffic.cache_per_token
     nbytes = {name: math.prod(spec.sizes) * NBYTES[spec.dtype] for name, spec in constants(program).items()}
     unread = sum(n // 2 for name, n in nbytes.items() if ".experts." in name)  # five of the ten rows of the table

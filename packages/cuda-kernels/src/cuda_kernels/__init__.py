@@ -2,12 +2,8 @@
 
 from cuda_kernels.attention.layout import HeadTransform, KeyValueCache
 from cuda_kernels.attention.op import attention_decode, attention_decode_int8, attention_prefill
-from cuda_kernels.gated_delta_rule.layout import DeltaNetState, DeltaNetWeights
-from cuda_kernels.gated_delta_rule.net_op import (
-    gated_delta_net_decode,
-    gated_delta_net_decode_int8,
-    gated_delta_net_prefill,
-)
+from cuda_kernels.gated_delta_rule.layout import DeltaNetState, DeltaNetWeights, HeadNorm
+from cuda_kernels.gated_delta_rule.net_op import gated_delta_net_decode, gated_delta_net_prefill
 from cuda_kernels.gated_delta_rule.op import chunk_gated_delta_rule, recurrent_gated_delta_rule
 from cuda_kernels.int4 import Int8Rows
 from cuda_kernels.linear.norm_op import rms_norm_gated_int4_linear_int8, rms_norm_int4_linear_int8
@@ -24,6 +20,7 @@ from cuda_kernels.sort.op import sort_stable
 __all__ = [
     "DeltaNetState",
     "DeltaNetWeights",
+    "HeadNorm",
     "HeadTransform",
     "Int4Experts",
     "Int8Rows",
@@ -38,7 +35,6 @@ __all__ = [
     "fused_moe_int4",
     "fused_moe_int4_int8",
     "gated_delta_net_decode",
-    "gated_delta_net_decode_int8",
     "gated_delta_net_prefill",
     "int4_linear",
     "int4_linear_int8",

@@ -5,7 +5,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from cuda_kernels.gated_delta_rule.layout import DeltaNetShape, DeltaNetState, DeltaNetWeights, heads_of_channels
+from cuda_kernels.gated_delta_rule.layout import (
+    DeltaNetShape,
+    DeltaNetState,
+    DeltaNetWeights,
+    HeadNorm,
+    as_heads_read,
+)
 from cuda_kernels.testing import random_tensor
 
 
@@ -13,34 +19,40 @@ from cuda_kernels.testing import random_tensor
 class Net:
     shape: DeltaNetShape
     weights: DeltaNetWeights
+    norm: HeadNorm
     state: DeltaNetState
 
     def randomize_state(self) -> None:
         """Fill the state as a run would leave it: equal copies of q and k in the value heads of a key head."""
         slots, width, s = self.state.conv.shape[0], self.shape.conv_width, self.shape
-        self.state.conv.copy_(heads_of_channels(torch.randn(slots, width - 1, s.channels), s))
+        self.state.conv.copy_(as_heads_read(torch.randn(slots, width, s.channels), s).transpose(1, 2))
         self.state.recurrent.normal_()
 
     def clone_state(self) -> DeltaNetState:
         return DeltaNetState(conv=self.state.conv.clone(), recurrent=self.state.recurrent.clone())
 
     def double(self) -> "Net":
-        w = self.weights
-        names = ("conv_weight", "a_log", "dt_bias", "norm_weight")
-        weights = replace(w, **{name: getattr(w, name).double() for name in names})
-        state = DeltaNetState(conv=self.state.conv.double(), recurrent=self.state.recurrent.double())
-        return Net(shape=self.shape, weights=weights, state=state)
+        return self._map(torch.Tensor.double)
 
     def to(self, device: torch.device) -> "Net":
-        names = ("conv_weight", "a_log", "dt_bias", "norm_weight")
-        weights = replace(self.weights, **{name: getattr(self.weights, name).to(device) for name in names})
-        state = self.clone_state()
-        state = DeltaNetState(conv=state.conv.to(device), recurrent=state.recurrent.to(device))
-        return Net(shape=self.shape, weights=weights, state=state)
+        return self._map(lambda tensor: tensor.to(device, copy=True))
 
-    def flat(self, state: DeltaNetState) -> tuple[torch.Tensor, ...]:
+    def _map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "Net":
+        w, state = self.weights, self.state
+        weights = replace(w, **{name: change(getattr(w, name)) for name in ("conv_weight", "a_log", "dt_bias")})
+        norm = replace(self.norm, weight=change(self.norm.weight))
+        state = DeltaNetState(conv=change(state.conv), recurrent=change(state.recurrent))
+        return Net(shape=self.shape, weights=weights, norm=norm, state=state)
+
+    def decode_arguments(self, state: DeltaNetState) -> tuple[torch.Tensor, ...]:
+        """Return what the decode operator takes between the projection and the positions."""
         w = self.weights
-        return (w.conv_weight, w.a_log, w.dt_bias, w.norm_weight, state.conv, state.recurrent)
+        return (w.conv_weight, w.a_log, w.dt_bias, state.conv, state.recurrent)
+
+    def prefill_arguments(self, state: DeltaNetState) -> tuple[torch.Tensor, ...]:
+        """Return what the prefill operator takes between the projection and the start."""
+        w = self.weights
+        return (w.conv_weight, w.a_log, w.dt_bias, self.norm.weight, state.conv, state.recurrent)
 
 
 RuleInputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
@@ -67,15 +79,14 @@ def make_net(
         conv_weight=random_tensor(shape.channels, width, dtype=dtype, scale=0.5),
         a_log=torch.rand(shape.value_heads) * 2 - 2,
         dt_bias=random_tensor(shape.value_heads),
-        norm_weight=random_tensor(shape.value_dim, dtype=dtype),
-        eps=1e-6,
         key_heads=shape.key_heads,
     )
+    norm = HeadNorm(weight=random_tensor(shape.value_dim, dtype=dtype), eps=1e-6)
     state = DeltaNetState(
-        conv=torch.zeros(slots, shape.value_heads, width - 1, shape.head_channels, dtype=dtype),
+        conv=torch.zeros(slots, shape.value_heads, width, shape.head_channels, dtype=dtype),
         recurrent=torch.zeros(slots, shape.value_heads, shape.key_dim, shape.value_dim),
     )
-    return Net(shape=shape, weights=weights, state=state)
+    return Net(shape=shape, weights=weights, norm=norm, state=state)
 
 
 @pytest.fixture

@@ -37,10 +37,10 @@ def test_packed_sequences_equal_each_alone(rule: Callable) -> None:
 def test_a_prompt_may_be_split_anywhere(net: Callable) -> None:
     n = net(HEADS, DIMS, dtype=BF16).to(torch.device("cuda"))
     x = rows_of(n, 130)
-    whole = OPS.gated_delta_net_prefill(x, *n.flat(n.state), index(0), index(1), 1e-6, 2)
+    whole = OPS.gated_delta_net_prefill(x, *n.prefill_arguments(n.state), index(0), index(1), 1e-6, 2)
     for split in range(1, 130):
-        first = OPS.gated_delta_net_prefill(x[:split], *n.flat(n.state), index(0), index(0), 1e-6, 2)
-        second = OPS.gated_delta_net_prefill(x[split:], *n.flat(n.state), index(split), index(0), 1e-6, 2)
+        first = OPS.gated_delta_net_prefill(x[:split], *n.prefill_arguments(n.state), index(0), index(0), 1e-6, 2)
+        second = OPS.gated_delta_net_prefill(x[split:], *n.prefill_arguments(n.state), index(split), index(0), 1e-6, 2)
         # Each side is within the bound of the exact result.
         assert relative_error(torch.cat((first, second)), whole) < 1e-2, split
         assert relative_error(n.state.recurrent[0], n.state.recurrent[1]) < 1e-2, split
@@ -51,27 +51,33 @@ def test_ten_thousand_steps_back_to_back(net: Callable) -> None:
     n = net(HEADS, DIMS, dtype=BF16)
     n.randomize_state()
     exact, n = n.double().to(torch.device("cuda")), n.to(torch.device("cuda"))
-    x, slots = rows_of(n, 10_000), index(1)
+    x, positions, slots = rows_of(n, 10_000), torch.arange(5, 10_005, device="cuda").split(1), index(1)
     # Nothing stands between the steps: each must see the state of the one before although it starts early.
-    outs = [OPS.gated_delta_net_decode(row, *n.flat(n.state), slots, 1e-6, 2) for row in x.split(1)]
-    for t, row in enumerate(x.double().split(1)):
-        expected = net_reference.decode(row, exact.weights, exact.state, slots)
+    steps = zip(x.split(1), positions, strict=True)
+    outs = [OPS.gated_delta_net_decode(row, *n.decode_arguments(n.state), at, slots, 2) for row, at in steps]
+    for t, (row, at) in enumerate(zip(x.double().split(1), positions, strict=True)):
+        expected = net_reference.decode(row, exact.weights, exact.state, at, slots)
         if t % 1000 == 999:
             assert_close(outs[t], expected, BF16)
     assert_close(n.state.recurrent, exact.state.recurrent, torch.float32)
 
 
-def test_slots_written_right_before_the_step(net: Callable) -> None:
+def test_places_written_right_before_the_step(net: Callable) -> None:
     n = net(HEADS, DIMS, slots=8, dtype=BF16)
     n.randomize_state()
     exact, n = n.double().to(torch.device("cuda")), n.to(torch.device("cuda"))
-    slots = index(0, 1)
+    positions, slots = index(0, 0), index(0, 1)
     for step in range(50):
         x = rows_of(n, 2)
-        slots.copy_(index((3 * step) % 8, -1 if step % 5 == 0 else (3 * step + 1) % 8))
-        out = OPS.gated_delta_net_decode(x, *n.flat(n.state), slots, 1e-6, 2)
-        assert_close(out, net_reference.decode(x.double(), exact.weights, exact.state, slots), BF16)
+        # By turns the slots change, the positions, and both.
+        if step % 3 != 1:
+            slots.copy_(index((3 * step) % 8, -1 if step % 5 == 0 else (3 * step + 1) % 8))
+        if step % 3 != 2:
+            positions.copy_(index(step, 2 * step + 1))
+        out = OPS.gated_delta_net_decode(x, *n.decode_arguments(n.state), positions, slots, 2)
+        assert_close(out, net_reference.decode(x.double(), exact.weights, exact.state, positions, slots), BF16)
     assert_close(n.state.recurrent, exact.state.recurrent, torch.float32)
+    assert torch.equal(n.state.conv.double(), exact.state.conv)
 
 
 def test_a_row_alone_equals_the_row_in_a_batch(net: Callable) -> None:
@@ -79,27 +85,28 @@ def test_a_row_alone_equals_the_row_in_a_batch(net: Callable) -> None:
     n.randomize_state()
     n = n.to(torch.device("cuda"))
     for count in (33, 256):
-        x, slots = rows_of(n, count), torch.randperm(260)[:count].cuda()
+        x, slots, positions = rows_of(n, count), torch.randperm(260)[:count].cuda(), torch.arange(count).cuda()
         alone = n.clone_state()
-        out = OPS.gated_delta_net_decode(x, *n.flat(n.state), slots, 1e-6, 16)
+        out = OPS.gated_delta_net_decode(x, *n.decode_arguments(n.state), positions, slots, 16)
         for i in (0, count // 2, count - 1):
-            single = OPS.gated_delta_net_decode(x[i : i + 1], *n.flat(alone), slots[i : i + 1], 1e-6, 16)
-            assert_close(out[i : i + 1], single, BF16)
+            one, state = slice(i, i + 1), n.decode_arguments(alone)
+            single = OPS.gated_delta_net_decode(x[one], *state, positions[one], slots[one], 16)
+            assert_close(out[one], single, BF16)
             assert_close(n.state.recurrent[slots[i]], alone.recurrent[slots[i]], torch.float32)
 
 
-@pytest.mark.parametrize("form", ["decode", "decode_int8", "prefill"])
+@pytest.mark.parametrize("form", ["decode", "prefill"])
 def test_graph_replays(net: Callable, form: str) -> None:
     n = net(HEADS, DIMS, dtype=BF16).to(torch.device("cuda"))
     x = rows_of(n, 100 if form == "prefill" else 1)
     start, slot = index(1), index(0)
-    tail = {"decode": (slot, 1e-6, 2), "decode_int8": (slot, 1e-6, 2, 128), "prefill": (start, slot, 1e-6, 2)}[form]
-    op, state = getattr(OPS, f"gated_delta_net_{form}"), n.clone_state()
 
     def run(state) -> torch.Tensor:
-        result = op(x, *n.flat(state), *tail)
-        return result[1] if isinstance(result, tuple) else result
+        if form == "prefill":
+            return OPS.gated_delta_net_prefill(x, *n.prefill_arguments(state), start, slot, 1e-6, 2)
+        return OPS.gated_delta_net_decode(x, *n.decode_arguments(state), start, slot, 2)
 
+    state = n.clone_state()
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -111,6 +118,7 @@ def test_graph_replays(net: Callable, form: str) -> None:
     keep = []
     for step in range(100):
         x.copy_(rows_of(n, x.shape[0]))
+        start.add_(1)
         keep.append(poison(torch.empty(1 << (10 + step % 10), device="cuda")))
         if step % 3 == 0:
             keep.clear()
@@ -135,13 +143,13 @@ def test_chunk_at_every_length(rule: Callable, dtype: torch.dtype) -> None:
 
 def test_compiles_with_inductor(net: Callable) -> None:
     n = net(HEADS, DIMS, dtype=BF16).to(torch.device("cuda"))
-    x, slots, state = rows_of(n, 2), index(1, 0), n.clone_state()
+    x, positions, slots, state = rows_of(n, 2), index(3, 7), index(1, 0), n.clone_state()
 
-    def layer(x: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
-        return OPS.gated_delta_net_decode(x * 2, *n.flat(state), slots, 1e-6, 2) + 1
+    def layer(x: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+        return OPS.gated_delta_net_decode(x * 2, *n.decode_arguments(state), positions, slots, 2) + 1
 
-    out = torch.compile(layer, fullgraph=True)(x, slots)
-    expected = OPS.gated_delta_net_decode(x * 2, *n.flat(n.state), slots, 1e-6, 2) + 1
+    out = torch.compile(layer, fullgraph=True)(x, positions, slots)
+    expected = OPS.gated_delta_net_decode(x * 2, *n.decode_arguments(n.state), positions, slots, 2) + 1
     assert_close(out, expected, BF16)
     assert_close(state.recurrent, n.state.recurrent, torch.float32)
 
@@ -158,8 +166,8 @@ def test_states_of_more_than_two_to_the_31_elements(net: Callable) -> None:
     )
     x = rows_of(n, 70)
     for state, slot in ((small, 0), (large, slots - 1)):
-        OPS.gated_delta_net_prefill(x, *n.flat(state), index(0), index(slot), 1e-6, 16)
-        OPS.gated_delta_net_decode(x[:1], *n.flat(state), index(slot), 1e-6, 16)
+        OPS.gated_delta_net_prefill(x, *n.prefill_arguments(state), index(0), index(slot), 1e-6, 16)
+        OPS.gated_delta_net_decode(x[:1], *n.decode_arguments(state), index(70), index(slot), 16)
     assert torch.equal(large.recurrent[-1], small.recurrent[0])
     assert torch.equal(large.conv[-1], small.conv[0])
     assert not large.recurrent[:-1].any()

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from cuda_kernels import int4
 from cuda_kernels.gated_delta_rule import launch, net_launch, net_reference, reference
-from cuda_kernels.testing import assert_close, poisoned, relative_error
+from cuda_kernels.norm import reference as norm_reference
+from cuda_kernels.testing import assert_close, poison, poisoned
 
 F32, F16 = torch.float32, torch.float16
 
@@ -24,37 +24,48 @@ def test_decode(net: Callable, device: torch.device, dims: tuple[int, int], dtyp
     n = net((1, 2), dims, slots=3, dtype=dtype)
     n.randomize_state()
     exact, there = n.double(), n.to(device)
-    for slots in ([2, -1, 0], [0, 2, 7]):
+    for slots, positions in (([2, -1, 0], [5, 3, 2]), ([0, 2, 7], [3, 6, 1]), ([1, 2, 0], [0, -1, 4])):
         rows = torch.randn(3, n.shape.projection_width).to(dtype)
-        index = torch.tensor(slots)
-        expected = net_reference.decode(rows.double(), exact.weights, exact.state, index.where(index < 3, -1))
+        index, at = torch.tensor(slots), torch.tensor(positions)
+        padded = index.where((index < 3) & (at >= 0), -1)
+        expected = net_reference.decode(rows.double(), exact.weights, exact.state, at, padded)
         out = poisoned((3, n.shape.out_width), dtype, device)
-        net_launch.decode(rows.to(device), there.weights, there.state, index.to(device), out=out)
+        net_launch.decode(rows.to(device), there.weights, there.state, *on(device, at, index), out=out)
         assert_close(out, expected, dtype)
         assert_close(there.state.recurrent, exact.state.recurrent, F32)
         assert torch.equal(there.state.conv.cpu().double(), exact.state.conv)
 
 
-def test_decode_int8(net: Callable, device: torch.device) -> None:
-    n = net((1, 2), (16, 32))
-    n.randomize_state()
-    rows, slots = torch.randn(2, n.shape.projection_width), torch.tensor([-1, 1])
-    expected = int4.quantize_activation(net_reference.decode(rows, n.weights, n.clone_state(), slots), group_size=32)
-    there = n.to(device)
-    values, scale, group_sum = (poisoned(x.shape, x.dtype, device) for x in expected)
-    net_launch.decode_int8(
-        rows.to(device),
-        there.weights,
-        there.state,
-        slots.to(device),
-        32,
-        values=values,
-        scale=scale,
-        group_sum=group_sum,
-    )
-    assert (values.cpu().int() - expected[0].int()).abs().max() <= 1  # a tie may be rounded to either side
-    assert_close(scale, expected[1], F32)
-    assert relative_error(group_sum, expected[2]) < 1e-2
+def test_a_padded_row_reads_nothing(net: Callable, device: torch.device) -> None:
+    n = net((1, 2), (16, 8)).to(device)
+    for state in (n.state.conv, n.state.recurrent):
+        poison(state)
+    rows = poisoned((2, n.shape.projection_width), F32, device)
+    out = poisoned((2, n.shape.out_width), F32, device)
+    index = on(device, torch.tensor([4, -1]), torch.tensor([-1, 0]))
+    net_launch.decode(rows, n.weights, n.state, *index, out=out)
+    assert not out.any()
+    assert n.state.conv.isnan().all()
+    assert n.state.recurrent.isnan().all()
+
+
+@pytest.mark.parametrize("width", [2, 3, 4])
+def test_decoding_from_position_0_goes_around_the_ring(net: Callable, device: torch.device, width: int) -> None:
+    n = net((1, 2), (16, 24), width=width).to(device)
+    for state in (n.state.conv, n.state.recurrent):
+        poison(state)
+    rows = torch.randn(10, n.shape.projection_width, device=device)
+    slots = on(device, torch.tensor([0]), torch.tensor([1]))
+    expected = poisoned((10, n.shape.out_width), F32, device)
+    net_launch.prefill(rows, n.weights, n.norm, n.state, *slots, out=expected)
+    out = torch.empty_like(expected)
+    for t, row in enumerate(rows.split(1)):
+        net_launch.decode(row, n.weights, n.state, torch.tensor([t], device=device), slots[0], out=out[t : t + 1])
+    z = rows[:, n.shape.channels : n.shape.channels + n.shape.out_width]
+    normed = norm_reference.rms_norm_gated(out, z, n.norm.weight, n.norm.eps)
+    assert_close(normed, expected, F32)
+    assert_close(n.state.recurrent[0], n.state.recurrent[1], F32)
+    assert torch.equal(n.state.conv[0], n.state.conv[1])
 
 
 @pytest.mark.parametrize(
@@ -136,14 +147,16 @@ def test_prefill(net: Callable, device: torch.device, tokens: int) -> None:
     n.state.conv.fill_(float("nan"))
     n.state.recurrent.fill_(float("nan"))
     exact, there = n.double(), n.to(device)
-    for start, slot in ((0, 1), (tokens, 1), (5, -1)):
+    for start, slot in ((0, 1), (tokens, 1), (2 * tokens, 1), (5, -1)):
         rows = torch.randn(tokens, n.shape.projection_width)
         index = (torch.tensor([start]), torch.tensor([slot]))
-        expected = net_reference.prefill(rows.double(), exact.weights, exact.state, *index)
+        expected = net_reference.prefill(rows.double(), exact.weights, exact.norm, exact.state, *index)
         out = poisoned(expected.shape, F32, device)
-        net_launch.prefill(rows.to(device), there.weights, there.state, *on(device, *index), out=out)
+        net_launch.prefill(rows.to(device), there.weights, there.norm, there.state, *on(device, *index), out=out)
         assert_close(out, expected, F32)
         assert_close(there.state.recurrent[1], exact.state.recurrent[1], F32)
-        assert torch.equal(there.state.conv[1].cpu().double(), exact.state.conv[1])
+        # An entry that no token has written yet is still not a number.
+        conv = there.state.conv[1].cpu().double()
+        torch.testing.assert_close(conv, exact.state.conv[1], rtol=0, atol=0, equal_nan=True)
     assert there.state.recurrent[0].isnan().all()
     assert there.state.conv[0].isnan().all()

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 from cuda_kernels.gated_delta_rule import net_reference
-from cuda_kernels.gated_delta_rule.layout import channels_of_heads, heads_of_channels
+from cuda_kernels.gated_delta_rule.layout import as_heads_read, past_inputs
+from cuda_kernels.norm.reference import rms_norm_gated
 from cuda_kernels.testing import relative_error
 
 HEADS, DIMS = (2, 4), (16, 8)
@@ -32,7 +33,7 @@ def by_definition(net, projection: torch.Tensor) -> torch.Tensor:
     g = -w.a_log.exp() * torch.nn.functional.softplus(a + w.dt_bias)
     recurrent = net_reference.reference.recurrent_gated_delta_rule
     out, _ = recurrent(q / s.key_dim**0.5, k, v, g, b.sigmoid())
-    normed = torch.nn.functional.rms_norm(out, (s.value_dim,), w.norm_weight, w.eps)
+    normed = torch.nn.functional.rms_norm(out, (s.value_dim,), net.norm.weight.double(), net.norm.eps)
     return normed.flatten(1) * torch.nn.functional.silu(z)
 
 
@@ -45,7 +46,7 @@ def value_sizes(shape) -> tuple[int, int]:
 def test_prefill_follows_the_definition(net: Callable, tokens: int, width: int) -> None:
     n = net(HEADS, DIMS, width=width)
     projection = torch.randn(tokens, n.shape.projection_width)
-    out = net_reference.prefill(projection, n.weights, n.state, number(0), number(1))
+    out = net_reference.prefill(projection, n.weights, n.norm, n.state, number(0), number(1))
     assert relative_error(out, by_definition(n, projection)) < 1e-5
     assert not n.state.recurrent[0].any()
     assert not n.state.conv[0].any()
@@ -55,20 +56,39 @@ def test_decoding_continues_a_prefill(net: Callable) -> None:
     n = net(HEADS, DIMS)
     projection = torch.randn(40, n.shape.projection_width)
     expected = by_definition(n, projection)
-    net_reference.prefill(projection[:25], n.weights, n.state, number(0), number(0))
+    net_reference.prefill(projection[:25], n.weights, n.norm, n.state, number(0), number(0))
     for t in range(25, 40):
-        out = net_reference.decode(projection[t : t + 1], n.weights, n.state, number(0))
-        assert relative_error(out[0], expected[t]) < 1e-5, t
+        assert relative_error(decode_normed(n, projection[t : t + 1], t)[0], expected[t]) < 1e-5, t
+
+
+@pytest.mark.parametrize("width", [2, 3, 4])
+def test_decoding_from_position_0_goes_around_the_ring(net: Callable, width: int) -> None:
+    n = net(HEADS, DIMS, width=width)
+    n.state.conv.fill_(float("nan"))
+    n.state.recurrent.fill_(float("nan"))
+    projection = torch.randn(10, n.shape.projection_width)
+    whole = net_reference.prefill(projection, n.weights, n.norm, n.state, number(0), number(1))
+    rows = [decode_normed(n, projection[t : t + 1], t) for t in range(10)]
+    assert relative_error(torch.cat(rows), whole) < 1e-5
+    assert relative_error(n.state.recurrent[0], n.state.recurrent[1]) < 1e-5
+    assert torch.equal(n.state.conv[0], n.state.conv[1])
+
+
+def decode_normed(n, row: torch.Tensor, position: int) -> torch.Tensor:
+    """Decode one token of slot 0 and norm it, as the caller of the operator does."""
+    out = net_reference.decode(row, n.weights, n.state, number(position), number(0))
+    z = row[:, n.shape.channels : n.shape.channels + n.shape.out_width]
+    return rms_norm_gated(out, z, n.norm.weight, n.norm.eps)
 
 
 def test_a_prompt_may_be_split_anywhere(net: Callable) -> None:
     n = net((1, 2), (8, 8), slots=1)
     projection = torch.randn(70, n.shape.projection_width)
-    whole = net_reference.prefill(projection, n.weights, n.state, number(0), number(0))
+    whole = net_reference.prefill(projection, n.weights, n.norm, n.state, number(0), number(0))
     final = n.clone_state()
     for split in range(1, 70):
-        first = net_reference.prefill(projection[:split], n.weights, n.state, number(0), number(0))
-        second = net_reference.prefill(projection[split:], n.weights, n.state, number(split), number(0))
+        first = net_reference.prefill(projection[:split], n.weights, n.norm, n.state, number(0), number(0))
+        second = net_reference.prefill(projection[split:], n.weights, n.norm, n.state, number(split), number(0))
         assert relative_error(torch.cat((first, second)), whole) < 1e-5, split
         assert relative_error(n.state.recurrent, final.recurrent) < 1e-5, split
         assert torch.equal(n.state.conv, final.conv), split
@@ -77,10 +97,10 @@ def test_a_prompt_may_be_split_anywhere(net: Callable) -> None:
 def test_a_new_sequence_sees_nothing_of_the_old_one(net: Callable) -> None:
     n = net(HEADS, DIMS)
     projection = torch.randn(5, n.shape.projection_width)
-    clean = net_reference.prefill(projection, n.weights, n.state, number(0), number(0))
+    clean = net_reference.prefill(projection, n.weights, n.norm, n.state, number(0), number(0))
     n.state.conv.fill_(float("nan"))
     n.state.recurrent.fill_(float("nan"))
-    assert torch.equal(net_reference.prefill(projection, n.weights, n.state, number(0), number(0)), clean)
+    assert torch.equal(net_reference.prefill(projection, n.weights, n.norm, n.state, number(0), number(0)), clean)
     assert torch.isfinite(n.state.recurrent[0]).all()
 
 
@@ -89,8 +109,8 @@ def test_slot_minus_one_touches_nothing(net: Callable) -> None:
     n.randomize_state()
     before = n.clone_state()
     projection = torch.full((3, n.shape.projection_width), float("nan"))
-    assert not net_reference.prefill(projection, n.weights, n.state, number(0), number(-1)).any()
-    assert not net_reference.decode(projection, n.weights, n.state, torch.full((3,), -1)).any()
+    assert not net_reference.prefill(projection, n.weights, n.norm, n.state, number(0), number(-1)).any()
+    assert not net_reference.decode(projection, n.weights, n.state, torch.arange(3), torch.full((3,), -1)).any()
     assert torch.equal(n.state.recurrent, before.recurrent)
     assert torch.equal(n.state.conv, before.conv)
 
@@ -99,19 +119,23 @@ def test_rows_of_a_batch_equal_each_alone(net: Callable) -> None:
     n = net(HEADS, DIMS, slots=5)
     n.randomize_state()
     alone = n.clone_state()
-    projection, slots = torch.randn(4, n.shape.projection_width), torch.tensor([3, -1, 0, 4])
-    out = net_reference.decode(projection, n.weights, n.state, slots)
+    projection = torch.randn(4, n.shape.projection_width)
+    positions, slots = torch.tensor([9, 2, 0, 2]), torch.tensor([3, -1, 0, 4])
+    out = net_reference.decode(projection, n.weights, n.state, positions, slots)
     for row in (0, 2, 3):
-        single = net_reference.decode(projection[row : row + 1], n.weights, alone, slots[row : row + 1])
+        one = slice(row, row + 1)
+        single = net_reference.decode(projection[one], n.weights, alone, positions[one], slots[one])
         assert relative_error(out[row], single[0]) < 1e-6
     assert not out[1].any()
     assert relative_error(n.state.recurrent, alone.recurrent) < 1e-6
     assert torch.equal(n.state.conv, alone.conv)
 
 
-def test_state_layout_round_trips(net: Callable) -> None:
+def test_ring_gives_back_the_inputs_before_a_position(net: Callable) -> None:
     shape = net(HEADS, DIMS).shape
-    inputs = torch.randn(2, shape.conv_width - 1, shape.channels)
-    heads = heads_of_channels(inputs, shape)
-    assert heads.shape == (2, shape.value_heads, shape.conv_width - 1, shape.head_channels)
-    assert torch.equal(channels_of_heads(heads, shape), inputs)
+    inputs = torch.randn(9, shape.channels)
+    ring = torch.full((1, shape.value_heads, shape.conv_width, shape.head_channels), float("nan"))
+    for position in range(9):
+        expected = torch.cat((torch.zeros(3, shape.channels), inputs))[position : position + 3]
+        assert torch.equal(past_inputs(ring, number(position), shape)[0], expected), position
+        ring[0, :, position % 4] = as_heads_read(inputs[position], shape)

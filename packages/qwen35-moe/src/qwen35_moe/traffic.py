@@ -7,14 +7,16 @@ import torch
 from device_core.schema import types as t
 
 _CACHES = (".k_cache", ".v_cache")
-_READ_AND_WRITTEN = (".recurrent_state", ".conv_state")
+_READ_AND_WRITTEN = ".recurrent_state"
+_READ_OR_WRITTEN = ".conv_state"  # a ring: a step writes the one entry that it does not read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeTraffic:
     """Bytes read and written by one step of one sequence.
 
-    weights: all matrices once, of the experts those that are chosen. state: recurrent state, read and written.
+    weights: all matrices once, of the experts those that are chosen. state: recurrent state, read and written, and the
+    ring of the convolution, each entry read or written.
     cache_per_token: keys and values of one earlier token, all layers.
     """
 
@@ -57,7 +59,9 @@ def state_traffic(program: t.Program, name: str, context: int) -> int:
     nbytes = _nbytes(spec) // int(program.metadata["slots"])
     if name.endswith(_CACHES):
         return nbytes // spec.sizes[2] * context
-    return 2 * nbytes if name.endswith(_READ_AND_WRITTEN) else 0
+    if name.endswith(_READ_AND_WRITTEN):
+        return 2 * nbytes
+    return nbytes if name.endswith(_READ_OR_WRITTEN) else 0
 
 
 def _nbytes(spec: t.ConstantSpec | t.StateSpec) -> int:

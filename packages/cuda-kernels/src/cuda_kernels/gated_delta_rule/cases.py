@@ -17,38 +17,16 @@ from cuda_kernels.report import KernelCase
 _HEADS = {"HK": 16, "HV": 32, "DK": 128, "DV": 128}
 
 
-def _decode(rows: int, group: int, *, pdl: bool) -> KernelCase:
+def _decode(*, pdl: bool) -> KernelCase:
     shape = DeltaNetShape(key_heads=16, value_heads=32, key_dim=128, value_dim=128, conv_width=4)
-    config = decode_config(shape, rows)
-    pointers = {
-        "p_projection": "*bf16",
-        "p_conv_weight": "*bf16",
-        "p_a_log": "*fp32",
-        "p_dt_bias": "*fp32",
-        "p_norm_weight": "*bf16",
-        "p_conv_state": "*bf16",
-        "p_state": "*fp32",
-        "p_slots": "*i64",
-        "p_out": "*i32" if group else "*bf16",
-    }
-    optional = {"p_scale": "*fp32", "p_group_sum": "*fp32"} if group else {}
-    if config.split(128) > 1:
-        optional |= {"p_partial": "*fp32", "p_counters": "*i32"}
-    absent = {"p_scale", "p_group_sum", "p_partial", "p_counters"} - optional.keys()
+    config = decode_config(shape)
+    weights = {"p_conv_weight": "*bf16", "p_a_log": "*fp32", "p_dt_bias": "*fp32"}
+    state = {"p_conv_state": "*bf16", "p_state": "*fp32", "p_positions": "*i64", "p_slots": "*i64"}
     return KernelCase(
-        name=f"gated_delta_rule.decode/B{rows}-{'int8' if group else 'bf16'}{'-pdl' if pdl else ''}",
+        name=f"gated_delta_rule.decode/bf16{'-pdl' if pdl else ''}",
         kernel=gated_delta_net_decode_kernel,
-        signature={**pointers, **optional, "slots": "i32", "eps": "fp32"},
-        constexprs={
-            **_HEADS,
-            **dict.fromkeys(absent),
-            "W": 4,
-            "BLOCK_K": 128,
-            "BLOCK_V": config.block_v,
-            "BLOCK_D": 128,
-            "GROUP": group,
-            "PDL": pdl,
-        },
+        signature={"p_projection": "*bf16", **weights, **state, "p_out": "*bf16", "slots": "i32"},
+        constexprs={**_HEADS, "W": 4, "BLOCK_K": 128, "BLOCK_V": config.block_v, "PDL": pdl},
         num_warps=config.num_warps,
         targets=(90, 120) if pdl else (80,),
     )
@@ -143,7 +121,7 @@ def _recurrent(*, pdl: bool) -> KernelCase:
 
 
 COMPILE_CASES = (
-    *(_decode(rows, group, pdl=pdl) for rows in (1, 256) for group in (0, 128) for pdl in (True, False)),
+    *(_decode(pdl=pdl) for pdl in (True, False)),
     *(_system(sequences=n, pdl=pdl) for n in (0, 4) for pdl in (True, False)),
     *(_recurrence(target, slotted=slotted) for slotted in (True, False) for target in (80, 90, 120)),
     *(_recurrent(pdl=pdl) for pdl in (True, False)),

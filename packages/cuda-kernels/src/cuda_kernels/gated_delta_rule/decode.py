@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from cuda_kernels.gated_delta_rule.activations import silu, softplus
-from cuda_kernels.primitives import store_quantized, wait_for_previous
+from cuda_kernels.primitives import wait_for_previous
 
 
 @triton.jit
@@ -15,6 +15,15 @@ def prefetch_to_l2(p):
     tl.inline_asm_elementwise(
         "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", [p.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1
     )
+
+
+@triton.jit
+def _prefetch_columns(p_state, DK: tl.constexpr, DV: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr):
+    """Ask for the cache lines of BLOCK_V float32 columns of DK rows."""
+    LINES: tl.constexpr = (BLOCK_V + 31) // 32
+    o = tl.arange(0, BLOCK_K * LINES)
+    o_k, o_line = o // LINES, o % LINES * 32
+    prefetch_to_l2(p_state + tl.where(o_k < DK, o_k, 0) * DV + o_line)
 
 
 @triton.jit
@@ -28,20 +37,14 @@ def _load_taps(p_weight, o_channel, m_channel, W: tl.constexpr):
 
 
 @triton.jit
-def _load_past(p_past, m_channel, W: tl.constexpr, STRIDE: tl.constexpr):
-    """Return the last W - 1 inputs of each channel, oldest first."""
+def _load_past(p_ring, position, m_channel, W: tl.constexpr, STRIDE: tl.constexpr):
+    """Return the last W - 1 inputs of each channel before `position`, oldest first; those before 0 are zero."""
     past = ()
     for t in tl.static_range(W - 1):
-        past = past + (tl.load(p_past + t * STRIDE, mask=m_channel, other=0.0),)  # noqa: RUF005
+        # The input of position - (W - 1 - t), whose entry is that of W later.
+        p_entry = p_ring + (position + (t + 1)) % W * STRIDE
+        past = past + (tl.load(p_entry, mask=m_channel & (position >= W - 1 - t), other=0.0),)  # noqa: RUF005
     return past
-
-
-@triton.jit
-def _store_past(p_past, past, new, m_channel, W: tl.constexpr, STRIDE: tl.constexpr):
-    """Store the W - 1 youngest inputs of each channel."""
-    for t in tl.static_range(W - 2):
-        tl.store(p_past + t * STRIDE, past[t + 1], mask=m_channel)
-    tl.store(p_past + (W - 2) * STRIDE, new, mask=m_channel)
 
 
 @triton.jit
@@ -54,10 +57,13 @@ def _convolve(past, new, taps, W: tl.constexpr):
 
 
 @triton.jit
-def _owner(slot, slots, i_head, HV: tl.constexpr):
-    """Return the index of a slot's head in the states, that of slot 0 for an invalid slot, and whether it is valid."""
-    valid = (slot >= 0) & (slot < slots)
-    return tl.where(valid, slot, 0) * HV + i_head, valid
+def _place(position, slot, slots, i_head, HV: tl.constexpr):
+    """Return the index of a head in the states, the position, and whether the row is a real one.
+
+    A padded row counts as position 0 of slot 0, where a sequence begins: it has no state to read.
+    """
+    valid = (slot >= 0) & (slot < slots) & (position >= 0)
+    return tl.where(valid, slot, 0) * HV + i_head, tl.where(valid, position, 0), valid
 
 
 @triton.jit
@@ -66,17 +72,12 @@ def gated_delta_net_decode_kernel(
     p_conv_weight,
     p_a_log,
     p_dt_bias,
-    p_norm_weight,
     p_conv_state,
     p_state,
+    p_positions,
     p_slots,
     p_out,
-    p_scale,
-    p_group_sum,
-    p_partial,
-    p_counters,
     slots,
-    eps,
     HK: tl.constexpr,
     HV: tl.constexpr,
     DK: tl.constexpr,
@@ -84,16 +85,14 @@ def gated_delta_net_decode_kernel(
     W: tl.constexpr,
     BLOCK_K: tl.constexpr,
     BLOCK_V: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    GROUP: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Advance one row's head by a token: convolution, gates, rule, gated norm; int8 output where GROUP > 0.
+    """Advance BLOCK_V columns of one row's head by a token: convolution, gates, rule.
 
-    A program holds BLOCK_V columns of the head's state. Where a head has several, the last to arrive, by a counter,
-    norms its output (kept in p_partial meanwhile) and moves the window of q and k, which all have read by then.
-    All that earlier kernels wrote is read after the wait; the state is only prefetched before it. The row of an invalid
-    slot is computed from slot 0, and neither state nor output of it is stored.
+    Programs of a head need no order among them: each owns its columns of the state, and none reads the entry of the
+    convolution's ring that this position writes. The first of them writes it for q and k.
+    All that earlier kernels wrote is read after the wait; the state is only prefetched before it. A padded row is
+    computed from zeros, and neither state nor output of it is stored.
     grid: (HV · DV / BLOCK_V, rows)
     """
     SPLIT: tl.constexpr = (DV + BLOCK_V - 1) // BLOCK_V
@@ -111,43 +110,40 @@ def gated_delta_net_decode_kernel(
     o_v = i_block * BLOCK_V + tl.arange(0, BLOCK_V)
     c_v = 2 * HK * DK + i_head * DV + o_v
     m_v = o_v < DV
-    o_d = tl.arange(0, BLOCK_D)
-    m_d = o_d < DV
     o_tile = o_k[:, None] * DV + o_v[None, :]
     m_tile = (o_k < DK)[:, None] & m_v[None, :]
 
     taps_qk = _load_taps(p_conv_weight, c_qk, m_qk, W)
     taps_v = _load_taps(p_conv_weight, c_v, m_v, W)
-    norm_weight = tl.load(p_norm_weight + o_d, mask=m_d, other=0.0).to(tl.float32)
     rate = -tl.exp(tl.load(p_a_log + i_head).to(tl.float32))
     dt_bias = tl.load(p_dt_bias + i_head).to(tl.float32)
-    # The slot is very likely known before the wait; it is read again after it.
+    # The place is very likely known before the wait; it is read again after it.
     early_slot = tl.load(p_slots + i_row, cache_modifier=".cg")
-    owner, _ = _owner(early_slot, slots, i_head, HV)
+    early_position = tl.load(p_positions + i_row, cache_modifier=".cg")
+    owner, position, valid = _place(early_position, early_slot, slots, i_head, HV)
     if PDL:
-        prefetch_to_l2(p_state + owner * (DK * DV) + tl.where(o_k < DK, o_k, 0) * DV + i_block * BLOCK_V)
-        o_past = o_k * ((W - 1) * STRIDE // BLOCK_K)
-        prefetch_to_l2(p_conv_state + owner * ((W - 1) * STRIDE) + o_past)
+        _prefetch_columns(p_state + owner * (DK * DV) + i_block * BLOCK_V, DK, DV, BLOCK_K, BLOCK_V)
+        prefetch_to_l2(p_conv_state + owner * (W * STRIDE) + o_k * (W * STRIDE // BLOCK_K))
     wait_for_previous(PDL)
 
+    # All loads stand before the first use of one, so that they are under way together.
     slot = tl.load(p_slots + i_row)
+    new_position = tl.load(p_positions + i_row)
     p_row = p_projection + i_row.to(tl.int64) * (CHANNELS + HV * DV + 2 * HV)
     new_qk = tl.load(p_row + c_qk, mask=m_qk, other=0.0)
     new_v = tl.load(p_row + c_v, mask=m_v, other=0.0)
-    b = tl.load(p_row + CHANNELS + HV * DV + i_head).to(tl.float32)
-    a = tl.load(p_row + CHANNELS + HV * DV + HV + i_head).to(tl.float32)
-    z = tl.load(p_row + CHANNELS + i_head * DV + o_d, mask=m_d, other=0.0).to(tl.float32)
-    p_past = p_conv_state + owner * ((W - 1) * STRIDE)
-    past_qk = _load_past(p_past + i_part * DK + o_qk, m_qk, W, STRIDE)
-    past_v = _load_past(p_past + 2 * DK + o_v, m_v, W, STRIDE)
-    state = tl.load(p_state + owner * (DK * DV) + o_tile, mask=m_tile, other=0.0)
-    if slot != early_slot:
-        owner, _ = _owner(slot, slots, i_head, HV)
-        p_past = p_conv_state + owner * ((W - 1) * STRIDE)
-        past_qk = _load_past(p_past + i_part * DK + o_qk, m_qk, W, STRIDE)
-        past_v = _load_past(p_past + 2 * DK + o_v, m_v, W, STRIDE)
-        state = tl.load(p_state + owner * (DK * DV) + o_tile, mask=m_tile, other=0.0)
-    _, valid = _owner(slot, slots, i_head, HV)
+    b = tl.load(p_row + CHANNELS + HV * DV + i_head)
+    a = tl.load(p_row + CHANNELS + HV * DV + HV + i_head)
+    p_ring = p_conv_state + owner * (W * STRIDE)
+    past_qk = _load_past(p_ring + i_part * DK + o_qk, position, m_qk, W, STRIDE)
+    past_v = _load_past(p_ring + 2 * DK + o_v, position, m_v, W, STRIDE)
+    state = tl.load(p_state + owner * (DK * DV) + o_tile, mask=m_tile & (position > 0), other=0.0)
+    if (slot != early_slot) | (new_position != early_position):
+        owner, position, valid = _place(new_position, slot, slots, i_head, HV)
+        p_ring = p_conv_state + owner * (W * STRIDE)
+        past_qk = _load_past(p_ring + i_part * DK + o_qk, position, m_qk, W, STRIDE)
+        past_v = _load_past(p_ring + 2 * DK + o_v, position, m_v, W, STRIDE)
+        state = tl.load(p_state + owner * (DK * DV) + o_tile, mask=m_tile & (position > 0), other=0.0)
 
     qk = tl.reshape(_convolve(past_qk, new_qk, taps_qk, W), (2, BLOCK_K))
     inverse = tl.rsqrt(tl.sum(qk * qk, 1) + 1e-6)
@@ -156,34 +152,14 @@ def gated_delta_net_decode_kernel(
     v = _convolve(past_v, new_v, taps_v, W)
 
     # Sᵀk and Sᵀq of the decayed old state together; the new state then adds k ⊗ delta.
-    state *= tl.exp(rate * softplus(a + dt_bias))
+    state *= tl.exp(rate * softplus(a.to(tl.float32) + dt_bias))
     predicted = tl.sum(state * k[:, None], 0)
     recalled = tl.sum(state * q[:, None], 0)
-    delta = (v - predicted) * tl.sigmoid(b)
-    part = recalled + tl.sum(q * k, 0) * delta
-    is_last = True
-    if SPLIT > 1:
-        p_head = p_partial + (i_row.to(tl.int64) * HV + i_head) * DV
-        tl.store(p_head + o_v, part, mask=m_v)
-        tl.debug_barrier()
-        p_counter = p_counters + i_row * HV + i_head
-        is_last = tl.atomic_add(p_counter, 1, sem="acq_rel") == SPLIT - 1
+    delta = (v - predicted) * tl.sigmoid(b.to(tl.float32))
+    out = tl.where(valid, recalled + tl.sum(q * k, 0) * delta, 0.0)
+    p_columns = p_out + i_row.to(tl.int64) * (HV * DV) + i_head * DV + o_v
+    tl.store(p_columns, out.to(p_out.dtype.element_ty), mask=m_v)
     tl.store(p_state + owner * (DK * DV) + o_tile, state + k[:, None] * delta[None, :], mask=m_tile & valid)
-    # Where threads hold the same channel, all must have read the window before one of them moves it.
-    tl.debug_barrier()
-    _store_past(p_past + 2 * DK + o_v, past_v, new_v, m_v & valid, W, STRIDE)
-    if is_last:
-        _store_past(p_past + i_part * DK + o_qk, past_qk, new_qk, m_qk & valid, W, STRIDE)
-        out = part
-        if SPLIT > 1:
-            tl.store(p_counter, 0)
-            out = tl.load(p_head + o_d, mask=m_d, other=0.0, cache_modifier=".cg")
-        out *= tl.rsqrt(tl.sum(out * out, 0) / DV + eps) * norm_weight * silu(z)
-        out = tl.where(valid, out, 0.0)
-        if GROUP:
-            words = tl.reshape(out, (BLOCK_D // 8, 8))
-            first = i_head * (DV // 8)
-            store_quantized(words, p_out, p_scale, p_group_sum, i_row, first, HV * DV // 8, DV // 8, GROUP // 8)
-        else:
-            p = p_out + i_row.to(tl.int64) * (HV * DV) + i_head * DV + o_d
-            tl.store(p, out.to(p_out.dtype.element_ty), mask=m_d)
+    p_entry = p_ring + position % W * STRIDE
+    tl.store(p_entry + 2 * DK + o_v, new_v, mask=m_v & valid)
+    tl.store(p_entry + i_part * DK + o_qk, new_qk, mask=m_qk & valid & (i_block == 0))

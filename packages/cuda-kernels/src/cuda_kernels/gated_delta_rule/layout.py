@@ -48,24 +48,34 @@ class DeltaNetShape:
 class DeltaNetWeights:
     """Weights of one gated delta net, beside its projections.
 
-    conv_weight: (C, W), oldest tap first. a_log, dt_bias: (Hv,). norm_weight: (Dv,), without offset.
+    conv_weight: (C, W), oldest tap first. a_log, dt_bias: (Hv,).
     """
 
     conv_weight: torch.Tensor
     a_log: torch.Tensor
     dt_bias: torch.Tensor
-    norm_weight: torch.Tensor
-    eps: float
     key_heads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadNorm:
+    """RMS norm of each head of the rule's output, which is then multiplied by silu(z).
+
+    weight: (Dv,), without offset.
+    """
+
+    weight: torch.Tensor
+    eps: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaNetState:
     """State of one gated delta net over S slots; written in place.
 
-    conv: (S, Hv, W-1, 2·Dk + Dv) in the projection's dtype: the last inputs of the convolution, oldest first, as value
-        head h reads them. Value heads of one key head hold equal copies of its q and k, so that a head is the sole
-        owner of its state and heads can be computed at once without a race.
+    conv: (S, Hv, W, 2·Dk + Dv) in the projection's dtype: a ring of the convolution's inputs, that of position p in
+        entry p % W, as value head h reads them. A step reads the W - 1 entries before its position and writes the one
+        left, so no reader waits for a writer. Value heads of one key head hold equal copies of its q and k, so that a
+        head is the sole owner of its state and heads can be computed at once without a race.
     recurrent: (S, Hv, Dk, Dv) float32.
     """
 
@@ -85,17 +95,23 @@ def shape_of(weights: DeltaNetWeights, state: DeltaNetState) -> DeltaNetShape:
     )
 
 
-def channels_of_heads(conv_state: torch.Tensor, shape: DeltaNetShape) -> torch.Tensor:
-    """Return the convolution's inputs `(..., W-1, C)` of per-head state `(..., Hv, W-1, 2·Dk + Dv)`."""
-    q, k, v = conv_state.split((shape.key_dim, shape.key_dim, shape.value_dim), -1)
+def past_inputs(ring: torch.Tensor, positions: torch.Tensor, shape: DeltaNetShape) -> torch.Tensor:
+    """Return the W - 1 inputs of the convolution before each position, oldest first; those before position 0 are zero.
+
+    ring: (B, Hv, W, 2·Dk + Dv), the conv state of each row. positions: (B,). Returns (B, W-1, C).
+    """
+    before = positions[:, None] + torch.arange(1 - shape.conv_width, 0, device=positions.device)
+    q, k, v = ring.split((shape.key_dim, shape.key_dim, shape.value_dim), -1)
     first = slice(None, None, shape.group)
-    parts = (q[..., first, :, :], k[..., first, :, :], v)
-    return torch.cat([part.transpose(-3, -2).flatten(-2) for part in parts], -1)
+    inputs = torch.cat([part.transpose(1, 2).flatten(2) for part in (q[:, first], k[:, first], v)], -1)
+    rows = torch.arange(len(positions), device=positions.device)[:, None]
+    # Selected, not multiplied: what lies in an entry that was never written may be anything.
+    return inputs[rows, before % shape.conv_width].masked_fill((before < 0)[..., None], 0.0)
 
 
-def heads_of_channels(inputs: torch.Tensor, shape: DeltaNetShape) -> torch.Tensor:
-    """Return per-head state `(..., Hv, W-1, 2·Dk + Dv)` of the convolution's inputs `(..., W-1, C)`."""
-    return torch.cat(split_heads(inputs, shape), -1).transpose(-3, -2)
+def as_heads_read(inputs: torch.Tensor, shape: DeltaNetShape) -> torch.Tensor:
+    """Return inputs of the convolution `(..., C)` as entries `(..., Hv, 2·Dk + Dv)` of the ring."""
+    return torch.cat(split_heads(inputs, shape), -1)
 
 
 def split_heads(inputs: torch.Tensor, shape: DeltaNetShape) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -3,11 +3,10 @@
 import torch
 import triton
 
-from cuda_kernels.counters import arrival_counters
 from cuda_kernels.gated_delta_rule.configs import decode_config
 from cuda_kernels.gated_delta_rule.decode import gated_delta_net_decode_kernel
 from cuda_kernels.gated_delta_rule.launch import RuleTensors, run_chunks
-from cuda_kernels.gated_delta_rule.layout import DeltaNetShape, DeltaNetState, DeltaNetWeights, shape_of
+from cuda_kernels.gated_delta_rule.layout import DeltaNetShape, DeltaNetState, DeltaNetWeights, HeadNorm, shape_of
 from cuda_kernels.gated_delta_rule.prefill import (
     ROWS,
     delta_conv_state_kernel,
@@ -16,86 +15,50 @@ from cuda_kernels.gated_delta_rule.prefill import (
 )
 from cuda_kernels.primitives import has_dependent_launch
 
-_Outputs = dict[str, torch.Tensor | int | None]
-
 
 def decode(
-    projection: torch.Tensor, weights: DeltaNetWeights, state: DeltaNetState, slots: torch.Tensor, *, out: torch.Tensor
+    projection: torch.Tensor,
+    weights: DeltaNetWeights,
+    state: DeltaNetState,
+    positions: torch.Tensor,
+    slots: torch.Tensor,
+    *,
+    out: torch.Tensor,
 ) -> None:
     """Fill `out` (B, Hv·Dv) with the decode step of a batch."""
-    _launch_decode(projection, weights, state, slots, {"p_out": out, "p_scale": None, "p_group_sum": None, "GROUP": 0})
-
-
-def decode_int8(
-    projection: torch.Tensor,
-    weights: DeltaNetWeights,
-    state: DeltaNetState,
-    slots: torch.Tensor,
-    group_size: int,
-    *,
-    values: torch.Tensor,
-    scale: torch.Tensor,
-    group_sum: torch.Tensor,
-) -> None:
-    """Fill the outputs with the quantized decode step; where a group spans heads, in a second kernel."""
-    if state.recurrent.shape[3] % group_size == 0:
-        words = values.view(torch.int32)
-        outputs: _Outputs = {"p_out": words, "p_scale": scale, "p_group_sum": group_sum, "GROUP": group_size}
-        _launch_decode(projection, weights, state, slots, outputs)
-        return
-    out = projection.new_empty(projection.shape[0], shape_of(weights, state).out_width)
-    decode(projection, weights, state, slots, out=out)
-    torch.ops.cuda_kernels.quantize_int8.out(out, group_size, values=values, scale=scale, group_sum=group_sum)
-
-
-def _launch_decode(
-    projection: torch.Tensor,
-    weights: DeltaNetWeights,
-    state: DeltaNetState,
-    slots: torch.Tensor,
-    outputs: _Outputs,
-) -> None:
     rows, shape = projection.shape[0], shape_of(weights, state)
     if rows == 0:
         return
-    device, heads = projection.device, shape.value_heads
-    config = decode_config(shape, rows)
-    partial, counters = None, None
-    if config.split(shape.value_dim) > 1:
-        partial = projection.new_empty((rows, heads, shape.value_dim), dtype=torch.float32)
-        counters = arrival_counters(device, rows * heads)
-    pdl = has_dependent_launch(device)
-    gated_delta_net_decode_kernel[(heads * config.split(shape.value_dim), rows)](
+    config = decode_config(shape)
+    pdl = has_dependent_launch(projection.device)
+    gated_delta_net_decode_kernel[(shape.value_heads * triton.cdiv(shape.value_dim, config.block_v), rows)](
         p_projection=projection,
         p_conv_weight=weights.conv_weight,
         p_a_log=weights.a_log,
         p_dt_bias=weights.dt_bias,
-        p_norm_weight=weights.norm_weight,
         p_conv_state=state.conv,
         p_state=state.recurrent,
+        p_positions=positions,
         p_slots=slots,
-        p_partial=partial,
-        p_counters=counters,
+        p_out=out,
         slots=state.recurrent.shape[0],
-        eps=weights.eps,
         HK=shape.key_heads,
-        HV=heads,
+        HV=shape.value_heads,
         DK=shape.key_dim,
         DV=shape.value_dim,
         W=shape.conv_width,
         BLOCK_K=triton.next_power_of_2(shape.key_dim),
         BLOCK_V=config.block_v,
-        BLOCK_D=max(config.block_v, triton.next_power_of_2(shape.value_dim)),
         PDL=pdl,
         num_warps=config.num_warps,
         launch_pdl=pdl,
-        **outputs,
     )
 
 
 def prefill(
     projection: torch.Tensor,
     weights: DeltaNetWeights,
+    norm: HeadNorm,
     state: DeltaNetState,
     start: torch.Tensor,
     slot: torch.Tensor,
@@ -136,10 +99,10 @@ def prefill(
     delta_output_kernel[(blocks, shape.value_heads)](
         p_rule=mixed,
         p_projection=projection,
-        p_norm_weight=weights.norm_weight,
+        p_norm_weight=norm.weight,
         p_slot=slot,
         p_out=out,
-        eps=weights.eps,
+        eps=norm.eps,
         BLOCK_D=triton.next_power_of_2(shape.value_dim),
         ROWS=ROWS,
         **common,
@@ -150,7 +113,7 @@ def prefill(
         p_start=start,
         p_slot=slot,
         W=shape.conv_width,
-        BLOCK_W=triton.next_power_of_2(shape.conv_width - 1),
+        BLOCK_W=triton.next_power_of_2(shape.conv_width),
         BLOCK_C=triton.next_power_of_2(shape.head_channels),
         **common,
     )

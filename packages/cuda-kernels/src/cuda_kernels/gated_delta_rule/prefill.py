@@ -57,7 +57,7 @@ def delta_inputs_kernel(
     is_key = i_head < 2 * HK
     i_value = i_head - 2 * HK
     slot, valid = _slot(p_slot, slots)
-    has_past = valid & (tl.load(p_start) > 0)
+    start = tl.load(p_start)
     STRIDE: tl.constexpr = 2 * DK + DV
     CHANNELS: tl.constexpr = 2 * HK * DK + HV * DV
     WIDTH: tl.constexpr = CHANNELS + HV * DV + 2 * HV
@@ -70,7 +70,7 @@ def delta_inputs_kernel(
     # The first value head of a key head keeps the past of its q and k.
     i_owner = tl.where(is_key, i_head % HK * (HV // HK), i_value)
     o_past = tl.where(is_key, i_head // HK, 2) * DK + o_d
-    p_past = p_conv_state + (slot * HV + i_owner) * ((W - 1) * STRIDE) + o_past[None, :]
+    p_ring = p_conv_state + (slot * HV + i_owner) * (W * STRIDE) + o_past[None, :]
 
     mixed = tl.zeros((ROWS, BLOCK_D), tl.float32)
     for t in tl.static_range(W):
@@ -78,8 +78,9 @@ def delta_inputs_kernel(
         m_now = ((o_from >= 0) & m_t)[:, None] & m_d[None, :]
         x = tl.load(p_projection + o_from[:, None] * WIDTH + o_channel[None, :], mask=m_now, other=0.0).to(tl.float32)
         if t < W - 1:
-            m_past = ((o_from < 0) & m_t & has_past)[:, None] & m_d[None, :]
-            x += tl.load(p_past + (o_from[:, None] + W - 1) * STRIDE, mask=m_past, other=0.0).to(tl.float32)
+            position = start + o_from
+            m_past = ((o_from < 0) & (position >= 0) & m_t & valid)[:, None] & m_d[None, :]
+            x += tl.load(p_ring + (position % W)[:, None] * STRIDE, mask=m_past, other=0.0).to(tl.float32)
         mixed += x * tl.load(p_conv_weight + o_channel * W + t, mask=m_d, other=0.0).to(tl.float32)[None, :]
     mixed = silu(mixed)
 
@@ -160,25 +161,23 @@ def delta_conv_state_kernel(
     BLOCK_C: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Store the last W - 1 inputs of one value head's channels, of the old state where the tokens are fewer.
+    """Store the last min(tokens, W) inputs of one value head's channels in the entries of their positions.
 
     grid: (HV,)
     """
     wait_for_previous(PDL)
     i_head = tl.program_id(0)
     slot, valid = _slot(p_slot, slots)
-    has_past = tl.load(p_start) > 0
+    start = tl.load(p_start)
     STRIDE: tl.constexpr = 2 * DK + DV
     o_w = tl.arange(0, BLOCK_W)[:, None]
     o_c = tl.arange(0, BLOCK_C)[None, :]
     i_part = tl.minimum(o_c // DK, 2)
     first = tl.where(i_part < 2, i_part * (HK * DK) + i_head // (HV // HK) * DK, 2 * HK * DK + i_head * DV)
     o_channel = first + o_c - i_part * DK
-    mask = (o_w < W - 1) & (o_c < STRIDE) & valid
-    o_from = tokens - (W - 1) + o_w
-    o_input = o_from.to(tl.int64) * (2 * HK * DK + 2 * HV * DV + 2 * HV) + o_channel
-    now = tl.load(p_projection + o_input, mask=mask & (o_from >= 0), other=0.0)
-    p_head = p_conv_state + (slot * HV + i_head) * ((W - 1) * STRIDE) + o_c
-    past = tl.load(p_head + (o_w + tokens) * STRIDE, mask=mask & (o_from < 0) & has_past, other=0.0)
-    tl.debug_barrier()  # the rows move: all must be read before one is written
-    tl.store(p_head + o_w * STRIDE, tl.where(o_from >= 0, now, past), mask=mask)
+    o_from = (tokens - W + o_w).to(tl.int64)
+    mask = (o_w < W) & (o_from >= 0) & (o_c < STRIDE) & valid & (start >= 0)
+    o_input = o_from * (2 * HK * DK + 2 * HV * DV + 2 * HV) + o_channel
+    inputs = tl.load(p_projection + o_input, mask=mask, other=0.0)
+    p_head = p_conv_state + (slot * HV + i_head) * (W * STRIDE) + o_c
+    tl.store(p_head + (start + o_from) % W * STRIDE, inputs, mask=mask)

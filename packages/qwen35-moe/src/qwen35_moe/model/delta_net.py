@@ -7,13 +7,14 @@ import torch
 from torch import nn
 
 from qwen35_moe.config import ModelConfig
-from qwen35_moe.model.weights import Int8Rows, Linear, ModelFormat, Rows, parameter, quantize_rows
+from qwen35_moe.model.weights import Linear, ModelFormat, Rows, parameter, quantize_rows
 
 
 class DeltaNet(nn.Module):
     """Linear attention; `in_proj` makes q, k, v, the norm's gate z, and the gates b and a in one product.
 
-    conv_state: (slots, value heads, width - 1, 2·key size + value size), state: what each value head has read of late.
+    conv_state: (slots, value heads, width, 2·key size + value size), state: what each value head has read of late, in a
+        ring over positions.
     recurrent_state: (slots, value heads, key size, value size) float32, state.
     """
 
@@ -23,6 +24,7 @@ class DeltaNet(nn.Module):
             config.linear_num_value_heads, config.linear_key_head_dim, config.linear_value_head_dim
         )  # fmt: skip
         self.key_heads = config.linear_num_key_heads
+        self.z_columns = slice(config.conv_dim, config.conv_dim + config.value_dim)
         self.eps = config.rms_norm_eps
         self.form = form
         self.in_proj = Linear(config.hidden_size, config.conv_dim + config.value_dim + 2 * heads, form)
@@ -31,7 +33,7 @@ class DeltaNet(nn.Module):
         self.dt_bias = parameter(heads, dtype=torch.float32)
         self.norm_weight = parameter(value_size, dtype=form.dtype)
         self.out_proj = Linear(config.value_dim, config.hidden_size, form)
-        conv_shape = (slots, heads, config.linear_conv_kernel_dim - 1, 2 * key_size + value_size)
+        conv_shape = (slots, heads, config.linear_conv_kernel_dim, 2 * key_size + value_size)
         convolved = torch.zeros(conv_shape, dtype=form.dtype)
         self.register_buffer("conv_state", convolved, persistent=False)
         recurrent = torch.zeros(slots, heads, key_size, value_size, dtype=torch.float32)
@@ -41,17 +43,18 @@ class DeltaNet(nn.Module):
 
     def prefill(self, x: Rows, rope: torch.Tensor, start: torch.Tensor, slot: torch.Tensor) -> Rows:
         """Run T tokens through the state of `slot`, taken as zero at start 0; return the rows for `out_proj`."""
-        mixed = torch.ops.cuda_kernels.gated_delta_net_prefill(*self._inputs(x), start, slot, self.eps, self.key_heads)
+        weights = (self.conv_weight, self.a_log, self.dt_bias, self.norm_weight)
+        state = (self.conv_state, self.recurrent_state)
+        mixed = torch.ops.cuda_kernels.gated_delta_net_prefill(
+            self.in_proj(x), *weights, *state, start, slot, self.eps, self.key_heads
+        )
         return quantize_rows(mixed, self.form)
 
     def decode(self, x: Rows, rope: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor) -> Rows:
         """Run one token through the state of each slot; return the rows for `out_proj`."""
-        ops = torch.ops.cuda_kernels
-        arguments = (*self._inputs(x), slots, self.eps, self.key_heads)
-        if self.form.int8_group_size is None:
-            return ops.gated_delta_net_decode(*arguments)
-        return Int8Rows(*ops.gated_delta_net_decode_int8(*arguments, self.form.int8_group_size))
-
-    def _inputs(self, x: Rows) -> tuple[torch.Tensor, ...]:
-        weights = (self.conv_weight, self.a_log, self.dt_bias, self.norm_weight)
-        return (self.in_proj(x), *weights, self.conv_state, self.recurrent_state)
+        ops, projection = torch.ops.cuda_kernels, self.in_proj(x)
+        weights = (self.conv_weight, self.a_log, self.dt_bias)
+        state = (self.conv_state, self.recurrent_state)
+        mixed = ops.gated_delta_net_decode(projection, *weights, *state, positions, slots, self.key_heads)
+        z = projection[:, self.z_columns].contiguous()
+        return quantize_rows(ops.rms_norm_gated(mixed, z, self.norm_weight, self.eps), self.form)
