@@ -4,9 +4,11 @@ import pytest
 import torch
 from cuda_kernels import int4
 from cuda_kernels.linear import launch
+from cuda_kernels.linear.norm_op import rms_norm_gated_int4_linear_int8, rms_norm_int4_linear_int8
 from cuda_kernels.linear.op import int4_linear, int4_linear_int8, quantize_int8
+from cuda_kernels.norm import reference as norm
 from cuda_kernels.norm.op import rms_norm_int8
-from cuda_kernels.testing import assert_close, poisoned, random_int4, random_tensor
+from cuda_kernels.testing import assert_close, check_operator, poisoned, random_int4, random_tensor
 
 pytestmark = pytest.mark.gpu
 
@@ -36,6 +38,24 @@ def test_every_token_count(matrix: tuple[int, int, int]) -> None:
         out = poisoned((tokens, outputs), torch.bfloat16, CUDA)
         launch.int4_linear_int8(*rows, weight, scales, residual, torch.bfloat16, out=out)
         assert_close(out, exact[:tokens] + residual.double(), "int8")
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 40], ids="T{}".format)
+@pytest.mark.parametrize("matrix", MATRICES, ids=lambda m: "N{}-K{}-g{}".format(*m))
+def test_norm_and_product(matrix: tuple[int, int, int], tokens: int) -> None:
+    outputs, columns, group = matrix
+    weight, scales = random_int4(outputs, columns, group_size=group, device=CUDA)
+    x, gate = (random_tensor(tokens, columns, dtype=torch.bfloat16, device=CUDA) for _ in range(2))
+    gain, residual = (random_tensor(*n, dtype=torch.bfloat16, device=CUDA) for n in ((columns,), (tokens, outputs)))
+    plain = (x, gain, 1e-6, weight, scales)
+    exact = product(norm.rms_norm(x.double(), gain, 1e-6, True), weight, scales, torch.float64)
+    assert_close(rms_norm_int4_linear_int8(*plain, out_dtype=torch.bfloat16), exact, "int8")
+    gated = (x, gate, gain[:32], 1e-6, weight, scales)
+    exact = product(norm.rms_norm_gated(x.double(), gate, gain[:32], 1e-6), weight, scales, torch.float64)
+    out = rms_norm_gated_int4_linear_int8(*gated, out_dtype=torch.bfloat16, residual=residual)
+    assert_close(out, exact + residual.double(), "int8")
+    check_operator("rms_norm_int4_linear_int8", *plain, torch.bfloat16)
+    check_operator("rms_norm_gated_int4_linear_int8", *gated, residual, torch.bfloat16)
 
 
 @pytest.mark.parametrize("rows", [1, 20], ids=["T1", "T20"])

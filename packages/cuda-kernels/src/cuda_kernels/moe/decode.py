@@ -11,10 +11,7 @@ activations are floats of any width and h is float32.
 import triton
 import triton.language as tl
 
-from cuda_kernels.primitives import dot_words, quantize_words, small_to_float, wait_for_previous
-
-# Words that a thread loads at once and that share a scale: a group has four or more.
-RUN: tl.constexpr = tl.constexpr(4)
+from cuda_kernels.primitives import dot_groups, dot_words, quantize_words, small_to_float, wait_for_previous
 
 
 @triton.jit
@@ -59,6 +56,8 @@ def gate_up(
 ):
     """Compute BLOCK elements of h of one pair; PADDED is the power of two from HIDDEN / 8 words up."""
     WORDS: tl.constexpr = HIDDEN // 8
+    GROUP_WORDS: tl.constexpr = GROUP // 8
+    GROUPS: tl.constexpr = HIDDEN // GROUP
     pair = tl.program_id(0) // (WIDTH // BLOCK)
     first = tl.program_id(0) % (WIDTH // BLOCK) * BLOCK
     wait_for_previous(PDL)
@@ -67,42 +66,38 @@ def gate_up(
         return
     # Activations are loaded as vectors: a (1, W) tensor would be spread over the rows before its layout is changed.
     v_word = tl.arange(0, PADDED)
-    v_run = tl.arange(0, PADDED // RUN)
-    o_word, o_run = v_word[None, :], v_run[None, :]
+    v_group = tl.arange(0, PADDED // GROUP_WORDS)
+    o_word, o_group = v_word[None, :], v_group[None, :]
     m_word = o_word < WORDS
-    m_run = o_run < WORDS // RUN
-    gate_row = (expert.to(tl.int64) * (2 * WIDTH) + first + tl.arange(0, BLOCK))[:, None]
-    up_row = gate_row + WIDTH
-    gate_words = tl.load(p_weight + gate_row * WORDS + o_word, mask=m_word, other=0)
-    up_words = tl.load(p_weight + up_row * WORDS + o_word, mask=m_word, other=0)
-    o_scale = o_run * (8 * RUN) // GROUP
-    gate_scale = tl.load(p_weight_scale + gate_row * (HIDDEN // GROUP) + o_scale, mask=m_run, other=0.0).to(tl.float32)
-    up_scale = tl.load(p_weight_scale + up_row * (HIDDEN // GROUP) + o_scale, mask=m_run, other=0.0).to(tl.float32)
+    m_group = o_group < GROUPS
+    # Gate rows and then up rows in one tile, so that all weights are asked for at once.
+    o_row = tl.arange(0, 2 * BLOCK)
+    row = (expert.to(tl.int64) * (2 * WIDTH) + first + o_row % BLOCK + o_row // BLOCK * WIDTH)[:, None]
+    words = tl.load(p_weight + row * WORDS + o_word, mask=m_word, other=0)
+    scale = tl.load(p_weight_scale + row * GROUPS + o_group, mask=m_group, other=0.0).to(tl.float32)
 
     token = (pair // SLOTS).to(tl.int64)
     if INT8:
         p_even = p_x + token * (2 * WORDS) + v_word
         even = tl.load(p_even, mask=v_word < WORDS, other=0)[None, :]
         odd = tl.load(p_even + WORDS, mask=v_word < WORDS, other=0)[None, :]
-        p_run = p_x_scale + token * (HIDDEN // GROUP) + v_run * (8 * RUN) // GROUP
-        x_scale = tl.load(p_run, mask=v_run < WORDS // RUN, other=0.0)[None, :] * 0.0625
-        gate = tl.sum(_sum_units(dot_words(gate_words, even, odd), RUN) * (gate_scale * x_scale), 1)
-        up = tl.sum(_sum_units(dot_words(up_words, even, odd), RUN) * (up_scale * x_scale), 1)
+        x_scale = tl.load(p_x_scale + token * GROUPS + v_group, mask=v_group < GROUPS, other=0.0)[None, :]
+        products = tl.sum(dot_groups(words, even, odd, GROUP_WORDS) * (scale * x_scale), 1)
     else:
         p_row = p_x + token * HIDDEN + v_word * 8
-        gate = tl.sum(_sum_units(_dot_floats(gate_words, p_row, v_word < WORDS), RUN) * gate_scale, 1)
-        up = tl.sum(_sum_units(_dot_floats(up_words, p_row, v_word < WORDS), RUN) * up_scale, 1)
+        products = tl.sum(_sum_units(_dot_floats(words, p_row, v_word < WORDS), GROUP_WORDS) * scale, 1)
+    gate, up = tl.split(tl.permute(tl.reshape(products, (2, BLOCK)), (1, 0)))
     h = gate * tl.sigmoid(gate) * up
 
-    row = pair.to(tl.int64)
+    h_row = pair.to(tl.int64)
     if INT8:
-        even, odd, scale, _ = quantize_words(tl.reshape(h, (BLOCK // 8, 8)), BLOCK // 8)
-        o_h = row * (WIDTH // 4) + first // 8 + tl.arange(0, BLOCK // 8)
+        even, odd, h_scale, _ = quantize_words(tl.reshape(h, (BLOCK // 8, 8)), BLOCK // 8)
+        o_h = h_row * (WIDTH // 4) + first // 8 + tl.arange(0, BLOCK // 8)
         tl.store(p_h + o_h, even)
         tl.store(p_h + WIDTH // 8 + o_h, odd)
-        tl.store(p_h_scale + row * (WIDTH // BLOCK) + first // BLOCK + tl.arange(0, 1), scale)
+        tl.store(p_h_scale + h_row * (WIDTH // BLOCK) + first // BLOCK + tl.arange(0, 1), h_scale)
     else:
-        tl.store(p_h + row * WIDTH + first + tl.arange(0, BLOCK), h)
+        tl.store(p_h + h_row * WIDTH + first + tl.arange(0, BLOCK), h)
 
 
 @triton.jit
@@ -123,7 +118,7 @@ def _load_slots(
     BLOCK: tl.constexpr,
     PADDED: tl.constexpr,
 ):
-    """Load BLOCK rows of COUNT slots; return words, scale · router weight of runs, slot and mask of each row."""
+    """Load BLOCK rows of COUNT slots; return words, scale · router weight of groups, slot and mask of each row."""
     WORDS: tl.constexpr = WIDTH // 8
     o_row = tl.arange(0, COUNT * BLOCK)
     slot = START + o_row // BLOCK
@@ -131,10 +126,10 @@ def _load_slots(
     m_slot = (expert >= 0) & (expert < EXPERTS)
     row = (expert.to(tl.int64) * HIDDEN + first + o_row % BLOCK)[:, None]
     o_word = tl.arange(0, PADDED)[None, :]
-    o_run = tl.arange(0, PADDED // RUN)[None, :]
+    o_group = tl.arange(0, PADDED * 8 // GROUP)[None, :]
     words = tl.load(p_weight + row * WORDS + o_word, mask=m_slot[:, None] & (o_word < WORDS), other=0)
-    p_scale = p_weight_scale + row * (WIDTH // GROUP) + o_run * (8 * RUN) // GROUP
-    scale = tl.load(p_scale, mask=m_slot[:, None] & (o_run < WORDS // RUN), other=0.0).to(tl.float32)
+    p_scale = p_weight_scale + row * (WIDTH // GROUP) + o_group
+    scale = tl.load(p_scale, mask=m_slot[:, None] & (o_group < WIDTH // GROUP), other=0.0).to(tl.float32)
     routed = tl.load(p_weights + token * SLOTS + slot, mask=m_slot, other=0.0, cache_modifier=".cg")
     return words, scale * routed[:, None], slot, m_slot
 
@@ -148,16 +143,17 @@ def _dot_slots(
     p_h,
     p_h_scale,
     WIDTH: tl.constexpr,
+    GROUP: tl.constexpr,
     H_BLOCK: tl.constexpr,
     INT8: tl.constexpr,
     COUNT: tl.constexpr,
 ):
-    """Return the sum (BLOCK,) over COUNT slots of words (COUNT · BLOCK, PADDED) times h of `pair` of each row.
+    """Return the sums of groups (BLOCK, PADDED · 8 / GROUP) over COUNT slots of words (COUNT · BLOCK, PADDED) times h.
 
-    With int8 activations H_BLOCK elements of h share a scale: units of at most RUN words.
+    Words are summed within a group before its scale is applied: scales of all words would have to change their layout.
     """
+    UNIT: tl.constexpr = H_BLOCK // 8 if INT8 else 1
     WORDS: tl.constexpr = WIDTH // 8
-    UNIT: tl.constexpr = min(RUN, H_BLOCK // 8)
     PADDED: tl.constexpr = words.shape[1]
     o_word = tl.arange(0, PADDED)[None, :]
     m_word = m_slot[:, None] & (o_word < WORDS)
@@ -166,14 +162,13 @@ def _dot_slots(
         even = tl.load(p_even, mask=m_word, other=0)
         odd = tl.load(p_even + WORDS, mask=m_word, other=0)
         o_unit = tl.arange(0, PADDED // UNIT)[None, :]
-        p_scale = p_h_scale + pair[:, None] * (WIDTH // H_BLOCK) + o_unit * (8 * UNIT) // H_BLOCK
+        p_scale = p_h_scale + pair[:, None] * (WIDTH // H_BLOCK) + o_unit
         h_scale = tl.load(p_scale, mask=m_slot[:, None] & (o_unit < WORDS // UNIT), other=0.0)
         units = _sum_units(dot_words(words, even, odd), UNIT) * (h_scale * 0.0625)
-        runs = _sum_units(units, RUN // UNIT)
     else:
-        runs = _sum_units(_dot_floats(words, p_h + pair[:, None] * WIDTH + o_word * 8, m_word), RUN)
-    rows = tl.sum(runs * factor, 1)
-    return tl.sum(tl.reshape(rows, (COUNT, rows.shape[0] // COUNT)), 0)
+        units = _dot_floats(words, p_h + pair[:, None] * WIDTH + o_word * 8, m_word)
+    groups = _sum_units(units, GROUP // 8 // UNIT) * factor
+    return tl.sum(tl.reshape(groups, (COUNT, words.shape[0] // COUNT, PADDED * 8 // GROUP)), 0)
 
 
 @triton.jit
@@ -245,12 +240,15 @@ def down(
     wait_for_previous(PDL)
     # Together with h: a load behind the products would be waited for by itself.
     o_out = token * HIDDEN + first + tl.arange(0, BLOCK)
-    result = tl.zeros((BLOCK,), tl.float32)
     if p_residual is not None:
-        result = tl.load(p_residual + o_out).to(tl.float32)
+        residual = tl.load(p_residual + o_out).to(tl.float32)
     pair = token * SLOTS
-    result += _dot_slots(words, factor, pair + slot, m_slot, p_h, p_h_scale, WIDTH, H_BLOCK, INT8, MOST)
+    total = _dot_slots(words, factor, pair + slot, m_slot, p_h, p_h_scale, WIDTH, GROUP, H_BLOCK, INT8, MOST)
     if REST > 0:
-        rest_pair = pair + rest_slot
-        result += _dot_slots(rest_words, rest_factor, rest_pair, m_rest, p_h, p_h_scale, WIDTH, H_BLOCK, INT8, REST)
+        total += _dot_slots(
+            rest_words, rest_factor, pair + rest_slot, m_rest, p_h, p_h_scale, WIDTH, GROUP, H_BLOCK, INT8, REST
+        )
+    result = tl.sum(total, 1)
+    if p_residual is not None:
+        result += residual
     tl.store(p_out + o_out, result.to(p_out.dtype.element_ty))

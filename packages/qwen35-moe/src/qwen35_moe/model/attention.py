@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from qwen35_moe.config import ModelConfig
-from qwen35_moe.model.weights import Int8Rows, Linear, ModelFormat, Rows, parameter, quantize_rows
+from qwen35_moe.model.weights import Int8Rows, Linear, ModelFormat, Norm, Rows, parameter, quantize_rows
 
 
 class Attention(nn.Module):
@@ -28,18 +28,25 @@ class Attention(nn.Module):
         self.k_cache: torch.Tensor
         self.v_cache: torch.Tensor
 
-    def prefill(self, x: Rows, rope: torch.Tensor, start: torch.Tensor, slot: torch.Tensor) -> Rows:
-        """Attend from T tokens at `start` of `slot` to all tokens up to each; return the rows for `out_proj`."""
-        qkv = self.in_proj(x)
+    def prefill(
+        self, hidden_TH: torch.Tensor, norm: Norm, rope: torch.Tensor, start: torch.Tensor, slot: torch.Tensor
+    ) -> torch.Tensor:
+        """Add to T rows at `start` of `slot` what they, normed, attend to: all tokens up to each."""
+        qkv = self.in_proj(norm(hidden_TH))
         state = (self.k_cache, self.v_cache, start, slot, self.eps)
         mixed = torch.ops.cuda_kernels.attention_prefill(qkv, self.q_norm, self.k_norm, rope, *state)
-        return quantize_rows(mixed, self.form)
+        return self.out_proj(quantize_rows(mixed, self.form), hidden_TH)
 
-    def decode(self, x: Rows, rope: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor) -> Rows:
-        """Attend from one token of each slot; return the rows for `out_proj`."""
-        ops = torch.ops.cuda_kernels
-        inputs = (self.in_proj(x), self.q_norm, self.k_norm, rope)
+    def decode(
+        self, hidden_BH: torch.Tensor, norm: Norm, rope: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor
+    ) -> torch.Tensor:
+        """Add to a row of each slot what it, normed, attends to."""
+        ops, group = torch.ops.cuda_kernels, self.form.int8_group_size
+        inputs = (self.in_proj.behind(norm, hidden_BH), self.q_norm, self.k_norm, rope)
         state = (self.k_cache, self.v_cache, positions, slots, self.eps)
-        if self.form.int8_group_size is None:
-            return ops.attention_decode(*inputs, *state)
-        return Int8Rows(*ops.attention_decode_int8(*inputs, *state, self.form.int8_group_size))
+        mixed: Rows = (
+            ops.attention_decode(*inputs, *state)
+            if group is None
+            else Int8Rows(*ops.attention_decode_int8(*inputs, *state, group))
+        )
+        return self.out_proj(mixed, hidden_BH)

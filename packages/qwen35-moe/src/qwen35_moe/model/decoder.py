@@ -32,14 +32,12 @@ class Layer(nn.Module):
 
     def prefill(self, hidden_TH: torch.Tensor, *where: torch.Tensor) -> torch.Tensor:
         """Run T tokens of one slot; `where` is the rope table, start and slot."""
-        return self._finish(self.mixer.prefill(self.norm(hidden_TH), *where), hidden_TH)
+        result: torch.Tensor = self.moe(self.mixer.prefill(hidden_TH, self.norm, *where))
+        return result
 
     def decode(self, hidden_BH: torch.Tensor, *where: torch.Tensor) -> torch.Tensor:
         """Run one token of each slot; `where` is the rope table, positions and slots."""
-        return self._finish(self.mixer.decode(self.norm(hidden_BH), *where), hidden_BH)
-
-    def _finish(self, mixed: object, hidden: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.moe(self.mixer.out_proj(mixed, hidden))
+        result: torch.Tensor = self.moe(self.mixer.decode(hidden_BH, self.norm, *where))
         return result
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from qwen35_moe.config import ModelConfig
-from qwen35_moe.model.weights import Linear, ModelFormat, Rows, parameter, quantize_rows
+from qwen35_moe.model.weights import Linear, ModelFormat, Norm, parameter, quantize_rows
 
 
 class DeltaNet(nn.Module):
@@ -41,20 +41,26 @@ class DeltaNet(nn.Module):
         self.conv_state: torch.Tensor
         self.recurrent_state: torch.Tensor
 
-    def prefill(self, x: Rows, rope: torch.Tensor, start: torch.Tensor, slot: torch.Tensor) -> Rows:
-        """Run T tokens through the state of `slot`, taken as zero at start 0; return the rows for `out_proj`."""
+    def prefill(
+        self, hidden_TH: torch.Tensor, norm: Norm, rope: torch.Tensor, start: torch.Tensor, slot: torch.Tensor
+    ) -> torch.Tensor:
+        """Add to T rows what they, normed, give through the state of `slot`, taken as zero at start 0."""
         weights = (self.conv_weight, self.a_log, self.dt_bias, self.norm_weight)
         state = (self.conv_state, self.recurrent_state)
         mixed = torch.ops.cuda_kernels.gated_delta_net_prefill(
-            self.in_proj(x), *weights, *state, start, slot, self.eps, self.key_heads
+            self.in_proj(norm(hidden_TH)), *weights, *state, start, slot, self.eps, self.key_heads
         )
-        return quantize_rows(mixed, self.form)
+        return self.out_proj(quantize_rows(mixed, self.form), hidden_TH)
 
-    def decode(self, x: Rows, rope: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor) -> Rows:
-        """Run one token through the state of each slot; return the rows for `out_proj`."""
-        ops, projection = torch.ops.cuda_kernels, self.in_proj(x)
+    def decode(
+        self, hidden_BH: torch.Tensor, norm: Norm, rope: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor
+    ) -> torch.Tensor:
+        """Add to a row of each slot what it, normed, gives through the slot's state."""
+        projection = self.in_proj.behind(norm, hidden_BH)
         weights = (self.conv_weight, self.a_log, self.dt_bias)
         state = (self.conv_state, self.recurrent_state)
-        mixed = ops.gated_delta_net_decode(projection, *weights, *state, positions, slots, self.key_heads)
-        z = projection[:, self.z_columns].contiguous()
-        return quantize_rows(ops.rms_norm_gated(mixed, z, self.norm_weight, self.eps), self.form)
+        mixed = torch.ops.cuda_kernels.gated_delta_net_decode(
+            projection, *weights, *state, positions, slots, self.key_heads
+        )
+        gate = projection[:, self.z_columns].contiguous()
+        return self.out_proj.behind_gated(self.norm_weight, self.eps, mixed, gate, hidden_BH)

@@ -88,6 +88,30 @@ class Linear(nn.Module):
             self.weight = parameter(outputs, inputs // 2, dtype=torch.uint8)
             self.scales = parameter(outputs, inputs // form.int4.group_size, dtype=form.dtype)
 
+    def behind(self, norm: Norm, x_TK: torch.Tensor) -> torch.Tensor:
+        """Return the product of the normed rows; with int8 activations by one operator, for a few rows one kernel."""
+        if self.form.int8_group_size is None:
+            result: torch.Tensor = self(norm(x_TK))
+            return result
+        return torch.ops.cuda_kernels.rms_norm_int4_linear_int8(
+            x_TK, norm.weight, norm.eps, self.weight, self.scales, self.out_dtype
+        )
+
+    def behind_gated(
+        self,
+        norm_weight: torch.Tensor,
+        eps: float,
+        x_TK: torch.Tensor,
+        gate_TK: torch.Tensor,
+        residual_TN: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return the product of rows normed over each run of len(norm_weight) columns and gated, plus the residual."""
+        ops, norm = torch.ops.cuda_kernels, (x_TK, gate_TK, norm_weight, eps)
+        if self.form.int8_group_size is None:
+            result: torch.Tensor = self(ops.rms_norm_gated(*norm), residual_TN)
+            return result
+        return ops.rms_norm_gated_int4_linear_int8(*norm, self.weight, self.scales, residual_TN, self.out_dtype)
+
     def forward(self, x: Rows, residual_TN: torch.Tensor | None = None) -> torch.Tensor:
         """Multiply rows that are in the form of `Norm` or `quantize_rows`."""
         ops = torch.ops.cuda_kernels
