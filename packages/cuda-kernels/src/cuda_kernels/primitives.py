@@ -60,6 +60,17 @@ def start_next(PDL: tl.constexpr):
 
 
 @triton.jit
+def issue_loads(PDL: tl.constexpr):
+    """Stand between loads that should all be under way at once and one load that their use needs as well.
+
+    The assembler puts a load beside its first use to save registers, and the memory idles. But it moves no load over a
+    wait for the previous kernel, and a second such wait takes no time.
+    """
+    if PDL:
+        gdc_wait()
+
+
+@triton.jit
 def split_nibbles(packed):
     """Return (even, odd): 16 times the low and the high weights of packed uint8, int8 tensors of its shape."""
     if _PLAIN:

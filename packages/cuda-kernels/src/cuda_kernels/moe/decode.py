@@ -11,7 +11,14 @@ activations are floats of any width and h is float32.
 import triton
 import triton.language as tl
 
-from cuda_kernels.primitives import dot_groups, dot_words, quantize_words, small_to_float, wait_for_previous
+from cuda_kernels.primitives import (
+    dot_groups,
+    dot_words,
+    issue_loads,
+    quantize_words,
+    small_to_float,
+    wait_for_previous,
+)
 
 
 @triton.jit
@@ -76,6 +83,7 @@ def gate_up(
     words = tl.load(p_weight + row * WORDS + o_word, mask=m_word, other=0)
     scale = tl.load(p_weight_scale + row * GROUPS + o_group, mask=m_group, other=0.0).to(tl.float32)
 
+    issue_loads(PDL)
     token = (pair // SLOTS).to(tl.int64)
     if INT8:
         p_even = p_x + token * (2 * WORDS) + v_word
@@ -135,40 +143,42 @@ def _load_slots(
 
 
 @triton.jit
-def _dot_slots(
-    words,
-    factor,
-    pair,
-    m_slot,
+def _load_h(
     p_h,
     p_h_scale,
+    pair,
+    m_slot,
     WIDTH: tl.constexpr,
-    GROUP: tl.constexpr,
     H_BLOCK: tl.constexpr,
-    INT8: tl.constexpr,
-    COUNT: tl.constexpr,
+    PADDED: tl.constexpr,
 ):
-    """Return the sums of groups (BLOCK, PADDED · 8 / GROUP) over COUNT slots of words (COUNT · BLOCK, PADDED) times h.
-
-    Words are summed within a group before its scale is applied: scales of all words would have to change their layout.
-    """
-    UNIT: tl.constexpr = H_BLOCK // 8 if INT8 else 1
+    """Load of int8 h of `pair` of each row the odd words and the scale of each H_BLOCK elements."""
     WORDS: tl.constexpr = WIDTH // 8
-    PADDED: tl.constexpr = words.shape[1]
     o_word = tl.arange(0, PADDED)[None, :]
-    m_word = m_slot[:, None] & (o_word < WORDS)
-    if INT8:
-        p_even = p_h + pair[:, None] * (2 * WORDS) + o_word
-        even = tl.load(p_even, mask=m_word, other=0)
-        odd = tl.load(p_even + WORDS, mask=m_word, other=0)
-        o_unit = tl.arange(0, PADDED // UNIT)[None, :]
-        p_scale = p_h_scale + pair[:, None] * (WIDTH // H_BLOCK) + o_unit
-        h_scale = tl.load(p_scale, mask=m_slot[:, None] & (o_unit < WORDS // UNIT), other=0.0)
-        units = _sum_units(dot_words(words, even, odd), UNIT) * (h_scale * 0.0625)
-    else:
-        units = _dot_floats(words, p_h + pair[:, None] * WIDTH + o_word * 8, m_word)
+    o_unit = tl.arange(0, PADDED * 8 // H_BLOCK)[None, :]
+    p_odd = p_h + pair[:, None] * (2 * WORDS) + WORDS + o_word
+    odd = tl.load(p_odd, mask=m_slot[:, None] & (o_word < WORDS), other=0)
+    p_scale = p_h_scale + pair[:, None] * (WIDTH // H_BLOCK) + o_unit
+    scale = tl.load(p_scale, mask=m_slot[:, None] & (o_unit < WIDTH // H_BLOCK), other=0.0)
+    return odd, scale
+
+
+@triton.jit
+def _load_even(p_h, pair, m_slot, WIDTH: tl.constexpr, PADDED: tl.constexpr):
+    """Load the even words of int8 h of `pair` of each row."""
+    o_word = tl.arange(0, PADDED)[None, :]
+    p_even = p_h + pair[:, None] * (WIDTH // 4) + o_word
+    return tl.load(p_even, mask=m_slot[:, None] & (o_word < WIDTH // 8), other=0)
+
+
+@triton.jit
+def _sum_slots(units, factor, COUNT: tl.constexpr, UNIT: tl.constexpr, GROUP: tl.constexpr):
+    """Sum units (COUNT · BLOCK, W) of UNIT words over groups, times the factor of each, over slots: (BLOCK, groups).
+
+    Words are summed before the scale is applied: scales of all words would have to change their layout.
+    """
     groups = _sum_units(units, GROUP // 8 // UNIT) * factor
-    return tl.sum(tl.reshape(groups, (COUNT, words.shape[0] // COUNT, PADDED * 8 // GROUP)), 0)
+    return tl.sum(tl.reshape(groups, (COUNT, groups.shape[0] // COUNT, groups.shape[1])), 0)
 
 
 @triton.jit
@@ -242,12 +252,31 @@ def down(
     o_out = token * HIDDEN + first + tl.arange(0, BLOCK)
     if p_residual is not None:
         residual = tl.load(p_residual + o_out).to(tl.float32)
-    pair = token * SLOTS
-    total = _dot_slots(words, factor, pair + slot, m_slot, p_h, p_h_scale, WIDTH, GROUP, H_BLOCK, INT8, MOST)
+    pair = token * SLOTS + slot
     if REST > 0:
-        total += _dot_slots(
-            rest_words, rest_factor, pair + rest_slot, m_rest, p_h, p_h_scale, WIDTH, GROUP, H_BLOCK, INT8, REST
-        )
+        rest_pair = token * SLOTS + rest_slot
+    if INT8:
+        UNIT: tl.constexpr = H_BLOCK // 8
+        odd, scale = _load_h(p_h, p_h_scale, pair, m_slot, WIDTH, H_BLOCK, PADDED)
+        if REST > 0:
+            rest_odd, rest_scale = _load_h(p_h, p_h_scale, rest_pair, m_rest, WIDTH, H_BLOCK, PADDED)
+            rest_even = _load_even(p_h, rest_pair, m_rest, WIDTH, PADDED)
+        issue_loads(PDL)
+        even = _load_even(p_h, pair, m_slot, WIDTH, PADDED)
+        units = _sum_units(dot_words(words, even, odd), UNIT) * (scale * 0.0625)
+        total = _sum_slots(units, factor, MOST, UNIT, GROUP)
+        if REST > 0:
+            units = _sum_units(dot_words(rest_words, rest_even, rest_odd), UNIT) * (rest_scale * 0.0625)
+            total += _sum_slots(units, rest_factor, REST, UNIT, GROUP)
+    else:
+        o_word = tl.arange(0, PADDED)[None, :]
+        m_word = m_slot[:, None] & (o_word < WIDTH // 8)
+        products = _dot_floats(words, p_h + pair[:, None] * WIDTH + o_word * 8, m_word)
+        total = _sum_slots(products, factor, MOST, 1, GROUP)
+        if REST > 0:
+            m_word = m_rest[:, None] & (o_word < WIDTH // 8)
+            products = _dot_floats(rest_words, p_h + rest_pair[:, None] * WIDTH + o_word * 8, m_word)
+            total += _sum_slots(products, rest_factor, REST, 1, GROUP)
     result = tl.sum(total, 1)
     if p_residual is not None:
         result += residual
