@@ -68,6 +68,5 @@ def launch_decode(
         REST=triton.next_power_of_2(slots - most) if slots > most else 0,
         PADDED=triton.next_power_of_2(width // 8),
         num_warps=config.down_warps,
-        maxnreg=config.down_registers,
         **sizes,
     )
