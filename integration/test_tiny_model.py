@@ -20,7 +20,7 @@ from tools.tiny_model import card
 from tools.tiny_model.evaluate import STORY_PROMPT, answer_cases
 from tools.tiny_model.stories import STORIES
 
-LEARNED = ("given", "knowledge", "small_talk")
+LEARNED = {"given", "moves", "chain", "echo", "knowledge", "small_talk", "weather", "time", "find"}
 """The forms that the evaluation of the shipped weights found right throughout."""
 
 
@@ -44,15 +44,15 @@ def complete(engine: Engine, tokenizer: Tokenizer, prompt: str, sampling: Sampli
     return completion
 
 
-def test_stories_begin_as_the_grammar_has_them_and_end(engine: Engine, tokenizer: Tokenizer) -> None:
+def test_stories_are_the_grammars(engine: Engine, tokenizer: Tokenizer) -> None:
     sampled = [
         complete(engine, tokenizer, STORY_PROMPT, SamplingParameters(temperature=0.8, seed=seed)) for seed in range(4)
     ]
     stories = [STORY_PROMPT + completion.text for completion in sampled]
     assert all(completion.finish_reason == "stop" for completion in sampled)
     assert len(set(stories)) == 4
-    kept = [STORIES.longest_prefix(story) / len(story) for story in stories]
-    assert sum(kept) / len(kept) > 0.4, kept
+    parsed = [story for story in stories if STORIES.derivations(story)]
+    assert len(parsed) >= 3, stories
 
 
 def test_answers_of_the_forms_that_it_has_learned(engine: Engine, tokenizer: Tokenizer) -> None:
@@ -64,7 +64,7 @@ def test_answers_of_the_forms_that_it_has_learned(engine: Engine, tokenizer: Tok
         answer = complete(engine, tokenizer, case.prompt, greedy).text.rpartition("</think>")[2].strip()
         if answer != case.expected:
             wrong.append((case, answer))
-    assert len(cases) == 12
+    assert {case.form for case in cases} == LEARNED
     assert len(wrong) <= 1, wrong
 
 
