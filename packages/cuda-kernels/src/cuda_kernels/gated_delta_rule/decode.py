@@ -6,17 +6,9 @@ import triton
 import triton.language as tl
 
 from cuda_kernels.gated_delta_rule.activations import silu, softplus
-from cuda_kernels.primitives import INTERPRETED, wait_for_previous
+from cuda_kernels.primitives import INTERPRETED, prefetch_to_l2, wait_for_previous
 
 _PLAIN = tl.constexpr(INTERPRETED)  # the interpreter takes seconds for a reduction with a function of its own
-
-
-@triton.jit
-def prefetch_to_l2(p):
-    """Ask for the cache lines of pointers p; changes nothing, so it may stand before the wait."""
-    tl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", [p.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1
-    )
 
 
 @triton.jit

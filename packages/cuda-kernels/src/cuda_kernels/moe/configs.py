@@ -11,6 +11,8 @@ class DecodeConfig:
     gate_up_warps: int = 4
     down_block: int = 4
     down_warps: int = 4
+    ahead: bool = False
+    down_registers: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ def decode_config(kind: str, tokens: int) -> DecodeConfig:
     if kind == "int4":
         return DecodeConfig(gate_up_block=16, gate_up_warps=4, down_block=8, down_warps=8)
     if tokens == 1:
-        return DecodeConfig(gate_up_block=8, gate_up_warps=2, down_block=16, down_warps=8)
+        return DecodeConfig(gate_up_block=8, gate_up_warps=2, down_block=16, down_warps=4)
     return DecodeConfig(gate_up_block=16, gate_up_warps=2, down_block=8, down_warps=8)
 
 

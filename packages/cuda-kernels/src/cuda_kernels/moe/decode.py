@@ -15,6 +15,7 @@ from cuda_kernels.primitives import (
     dot_groups,
     dot_words,
     issue_loads,
+    prefetch_to_l2,
     quantize_words,
     small_to_float,
     wait_for_previous,
@@ -23,22 +24,24 @@ from cuda_kernels.primitives import (
 
 @triton.jit
 def _sum_units(products, UNIT: tl.constexpr):
-    """Sum runs of UNIT words of products (N, W); return (N, W / UNIT) float32; integers are below 2²²."""
+    """Sum runs of UNIT words of products (N, …, W); return (N, …, W / UNIT) float32; integers are below 2²²."""
     N: tl.constexpr = products.shape[0]
-    W: tl.constexpr = products.shape[1]
-    sums = tl.sum(tl.reshape(products, (N, W // UNIT, UNIT)), 2) if UNIT > 1 else products
-    return small_to_float(sums) if products.dtype == tl.int32 else sums
+    W: tl.constexpr = products.shape[-1]
+    if UNIT > 1:
+        if len(products.shape) == 2:
+            products = tl.sum(tl.reshape(products, (N, W // UNIT, UNIT)), 2)
+        else:
+            products = tl.sum(tl.reshape(products, (N, products.shape[1], W // UNIT, UNIT)), 3)
+    return small_to_float(products) if products.dtype == tl.int32 else products
 
 
 @triton.jit
 def _dot_floats(words, p_x, m_x):
-    """Return Σ weight · activation over the eight elements of each word (N, W), float32; p_x and m_x (W,) or (N, W)."""
+    """Return Σ weight · activation over the eight elements of each word (…, N, W), float32; p_x and m_x (…, W)."""
     products = tl.zeros(words.shape, tl.float32)
     for j in tl.static_range(8):
         x = tl.load(p_x + j, mask=m_x, other=0.0).to(tl.float32)
-        if len(x.shape) == 1:
-            x = x[None, :]
-        products += (((words >> (4 * j)) & 0xF) - 8).to(tl.float32) * x
+        products += (((words >> (4 * j)) & 0xF) - 8).to(tl.float32) * tl.expand_dims(x, -2)
     return products
 
 
@@ -49,6 +52,7 @@ def gate_up(
     p_ids,
     p_weight,
     p_weight_scale,
+    p_down,
     p_h,
     p_h_scale,
     EXPERTS: tl.constexpr,
@@ -59,9 +63,13 @@ def gate_up(
     INT8: tl.constexpr,
     BLOCK: tl.constexpr,
     PADDED: tl.constexpr,
+    AHEAD: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Compute BLOCK elements of h of one pair; PADDED is the power of two from HIDDEN / 8 words up."""
+    """Compute BLOCK elements of h of one pair; PADDED is the power of two from HIDDEN / 8 words up.
+
+    AHEAD: whether it also asks for its share of the weights that `down` will read, which the L2 then holds.
+    """
     WORDS: tl.constexpr = HIDDEN // 8
     GROUP_WORDS: tl.constexpr = GROUP // 8
     GROUPS: tl.constexpr = HIDDEN // GROUP
@@ -84,6 +92,11 @@ def gate_up(
     scale = tl.load(p_weight_scale + row * GROUPS + o_group, mask=m_group, other=0.0).to(tl.float32)
 
     issue_loads(PDL)
+    if AHEAD:
+        SHARE: tl.constexpr = HIDDEN // (WIDTH // BLOCK)
+        o_line = tl.arange(0, SHARE * WIDTH // 256)
+        start = expert.to(tl.int64) * HIDDEN + first // BLOCK * SHARE
+        prefetch_to_l2(p_down + start * (WIDTH // 8) + o_line * 32)
     token = (pair // SLOTS).to(tl.int64)
     if INT8:
         p_even = p_x + token * (2 * WORDS) + v_word
@@ -126,59 +139,50 @@ def _load_slots(
     BLOCK: tl.constexpr,
     PADDED: tl.constexpr,
 ):
-    """Load BLOCK rows of COUNT slots; return words, scale · router weight of groups, slot and mask of each row."""
+    """Load BLOCK rows of COUNT slots: words (COUNT, BLOCK, PADDED), scale · router weight of groups, pairs, their mask.
+
+    Slots are the first axis, over which Triton spreads warps before rows: a thread has many rows of a slot, and one h.
+    """
     WORDS: tl.constexpr = WIDTH // 8
-    o_row = tl.arange(0, COUNT * BLOCK)
-    slot = START + o_row // BLOCK
+    GROUPS: tl.constexpr = WIDTH // GROUP
+    slot = START + tl.arange(0, COUNT)
     expert = tl.load(p_ids + token * SLOTS + slot, mask=slot < SLOTS, other=-1, cache_modifier=".cg")
     m_slot = (expert >= 0) & (expert < EXPERTS)
-    row = (expert.to(tl.int64) * HIDDEN + first + o_row % BLOCK)[:, None]
-    o_word = tl.arange(0, PADDED)[None, :]
-    o_group = tl.arange(0, PADDED * 8 // GROUP)[None, :]
-    words = tl.load(p_weight + row * WORDS + o_word, mask=m_slot[:, None] & (o_word < WORDS), other=0)
-    p_scale = p_weight_scale + row * (WIDTH // GROUP) + o_group
-    scale = tl.load(p_scale, mask=m_slot[:, None] & (o_group < WIDTH // GROUP), other=0.0).to(tl.float32)
+    row = (expert.to(tl.int64) * HIDDEN + first)[:, None, None] + tl.arange(0, BLOCK)[None, :, None]
+    o_word = tl.arange(0, PADDED)[None, None, :]
+    o_group = tl.arange(0, PADDED * 8 // GROUP)[None, None, :]
+    m_rows = m_slot[:, None, None]
+    words = tl.load(p_weight + row * WORDS + o_word, mask=m_rows & (o_word < WORDS), other=0)
+    scale = tl.load(p_weight_scale + row * GROUPS + o_group, mask=m_rows & (o_group < GROUPS), other=0.0)
     routed = tl.load(p_weights + token * SLOTS + slot, mask=m_slot, other=0.0, cache_modifier=".cg")
-    return words, scale * routed[:, None], slot, m_slot
+    return words, scale.to(tl.float32) * routed[:, None, None], token * SLOTS + slot, m_slot
 
 
 @triton.jit
-def _load_h(
-    p_h,
-    p_h_scale,
-    pair,
-    m_slot,
-    WIDTH: tl.constexpr,
-    H_BLOCK: tl.constexpr,
-    PADDED: tl.constexpr,
-):
-    """Load of int8 h of `pair` of each row the odd words and the scale of each H_BLOCK elements."""
+def _load_plane(p_h, pair, m_slot, PLANE: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr):
+    """Load the even (PLANE 0) or odd (1) words of the int8 h of each pair: (COUNT, 1, PADDED)."""
     WORDS: tl.constexpr = WIDTH // 8
     o_word = tl.arange(0, PADDED)[None, :]
+    p_word = p_h + pair[:, None] * (2 * WORDS) + PLANE * WORDS + o_word
+    return tl.load(p_word, mask=m_slot[:, None] & (o_word < WORDS), other=0)[:, None, :]
+
+
+@triton.jit
+def _load_h_scale(p_h_scale, pair, m_slot, WIDTH: tl.constexpr, H_BLOCK: tl.constexpr, PADDED: tl.constexpr):
+    """Load the scale of each H_BLOCK elements of h of each pair, times 1/16: (COUNT, 1, units)."""
     o_unit = tl.arange(0, PADDED * 8 // H_BLOCK)[None, :]
-    p_odd = p_h + pair[:, None] * (2 * WORDS) + WORDS + o_word
-    odd = tl.load(p_odd, mask=m_slot[:, None] & (o_word < WORDS), other=0)
     p_scale = p_h_scale + pair[:, None] * (WIDTH // H_BLOCK) + o_unit
-    scale = tl.load(p_scale, mask=m_slot[:, None] & (o_unit < WIDTH // H_BLOCK), other=0.0)
-    return odd, scale
+    return tl.load(p_scale, mask=m_slot[:, None] & (o_unit < WIDTH // H_BLOCK), other=0.0)[:, None, :] * 0.0625
 
 
 @triton.jit
-def _load_even(p_h, pair, m_slot, WIDTH: tl.constexpr, PADDED: tl.constexpr):
-    """Load the even words of int8 h of `pair` of each row."""
-    o_word = tl.arange(0, PADDED)[None, :]
-    p_even = p_h + pair[:, None] * (WIDTH // 4) + o_word
-    return tl.load(p_even, mask=m_slot[:, None] & (o_word < WIDTH // 8), other=0)
-
-
-@triton.jit
-def _sum_slots(units, factor, COUNT: tl.constexpr, UNIT: tl.constexpr, GROUP: tl.constexpr):
-    """Sum units (COUNT · BLOCK, W) of UNIT words over groups, times the factor of each, over slots: (BLOCK, groups).
+def _sum_slots(units, factor, UNIT: tl.constexpr, GROUP: tl.constexpr):
+    """Sum units (COUNT, BLOCK, W) of UNIT words over groups, times the factor of each, over groups and slots: (BLOCK,).
 
     Words are summed before the scale is applied: scales of all words would have to change their layout.
     """
     groups = _sum_units(units, GROUP // 8 // UNIT) * factor
-    return tl.sum(tl.reshape(groups, (COUNT, groups.shape[0] // COUNT, groups.shape[1])), 0)
+    return tl.sum(tl.sum(groups, 2), 0)
 
 
 @triton.jit
@@ -204,7 +208,7 @@ def down(
     PADDED: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Compute BLOCK outputs of one token; its slots are the rows of two tiles, of MOST and of REST slots.
+    """Compute BLOCK outputs of one token from two tiles, of its first MOST slots and of the REST.
 
     MOST is the largest power of two up to SLOTS, REST one from the remaining slots up or 0; PADDED is one from the
     WIDTH / 8 words of a row up.
@@ -212,72 +216,43 @@ def down(
     token = (tl.program_id(0) // (HIDDEN // BLOCK)).to(tl.int64)
     first = tl.program_id(0) % (HIDDEN // BLOCK) * BLOCK
     # Ids and router weights are two kernels old: `gate_up` waited for them before this kernel could start.
-    words, factor, slot, m_slot = _load_slots(
-        p_weights,
-        p_ids,
-        p_weight,
-        p_weight_scale,
-        token,
-        first,
-        EXPERTS,
-        SLOTS,
-        HIDDEN,
-        WIDTH,
-        GROUP,
-        0,
-        MOST,
-        BLOCK,
-        PADDED,
-    )
+    words, factor, pair, m_slot = _load_slots(
+        p_weights, p_ids, p_weight, p_weight_scale, token, first,
+        EXPERTS, SLOTS, HIDDEN, WIDTH, GROUP, 0, MOST, BLOCK, PADDED,
+    )  # fmt: skip
     if REST > 0:
-        rest_words, rest_factor, rest_slot, m_rest = _load_slots(
-            p_weights,
-            p_ids,
-            p_weight,
-            p_weight_scale,
-            token,
-            first,
-            EXPERTS,
-            SLOTS,
-            HIDDEN,
-            WIDTH,
-            GROUP,
-            MOST,
-            REST,
-            BLOCK,
-            PADDED,
-        )
+        rest_words, rest_factor, rest_pair, m_rest = _load_slots(
+            p_weights, p_ids, p_weight, p_weight_scale, token, first,
+            EXPERTS, SLOTS, HIDDEN, WIDTH, GROUP, MOST, REST, BLOCK, PADDED,
+        )  # fmt: skip
     wait_for_previous(PDL)
     # Together with h: a load behind the products would be waited for by itself.
     o_out = token * HIDDEN + first + tl.arange(0, BLOCK)
     if p_residual is not None:
         residual = tl.load(p_residual + o_out).to(tl.float32)
-    pair = token * SLOTS + slot
-    if REST > 0:
-        rest_pair = token * SLOTS + rest_slot
     if INT8:
         UNIT: tl.constexpr = H_BLOCK // 8
-        odd, scale = _load_h(p_h, p_h_scale, pair, m_slot, WIDTH, H_BLOCK, PADDED)
+        odd = _load_plane(p_h, pair, m_slot, 1, WIDTH, PADDED)
+        scale = _load_h_scale(p_h_scale, pair, m_slot, WIDTH, H_BLOCK, PADDED)
         if REST > 0:
-            rest_odd, rest_scale = _load_h(p_h, p_h_scale, rest_pair, m_rest, WIDTH, H_BLOCK, PADDED)
-            rest_even = _load_even(p_h, rest_pair, m_rest, WIDTH, PADDED)
+            rest_even = _load_plane(p_h, rest_pair, m_rest, 0, WIDTH, PADDED)
+            rest_odd = _load_plane(p_h, rest_pair, m_rest, 1, WIDTH, PADDED)
+            rest_scale = _load_h_scale(p_h_scale, rest_pair, m_rest, WIDTH, H_BLOCK, PADDED)
         issue_loads(PDL)
-        even = _load_even(p_h, pair, m_slot, WIDTH, PADDED)
-        units = _sum_units(dot_words(words, even, odd), UNIT) * (scale * 0.0625)
-        total = _sum_slots(units, factor, MOST, UNIT, GROUP)
+        even = _load_plane(p_h, pair, m_slot, 0, WIDTH, PADDED)
+        result = _sum_slots(_sum_units(dot_words(words, even, odd), UNIT) * scale, factor, UNIT, GROUP)
         if REST > 0:
-            units = _sum_units(dot_words(rest_words, rest_even, rest_odd), UNIT) * (rest_scale * 0.0625)
-            total += _sum_slots(units, rest_factor, REST, UNIT, GROUP)
+            units = _sum_units(dot_words(rest_words, rest_even, rest_odd), UNIT) * rest_scale
+            result += _sum_slots(units, rest_factor, UNIT, GROUP)
     else:
         o_word = tl.arange(0, PADDED)[None, :]
         m_word = m_slot[:, None] & (o_word < WIDTH // 8)
         products = _dot_floats(words, p_h + pair[:, None] * WIDTH + o_word * 8, m_word)
-        total = _sum_slots(products, factor, MOST, 1, GROUP)
+        result = _sum_slots(products, factor, 1, GROUP)
         if REST > 0:
             m_word = m_rest[:, None] & (o_word < WIDTH // 8)
             products = _dot_floats(rest_words, p_h + rest_pair[:, None] * WIDTH + o_word * 8, m_word)
-            total += _sum_slots(products, rest_factor, REST, 1, GROUP)
-    result = tl.sum(total, 1)
+            result += _sum_slots(products, rest_factor, 1, GROUP)
     if p_residual is not None:
         result += residual
     tl.store(p_out + o_out, result.to(p_out.dtype.element_ty))
