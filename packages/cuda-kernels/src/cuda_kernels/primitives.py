@@ -71,15 +71,6 @@ def issue_loads(PDL: tl.constexpr):
 
 
 @triton.jit
-def prefetch_to_l2(p):
-    """Ask for the cache lines of pointers p; changes nothing, so it may stand before the wait."""
-    if not _PLAIN:
-        tl.inline_asm_elementwise(
-            "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", [p.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1
-        )
-
-
-@triton.jit
 def split_nibbles(packed):
     """Return (even, odd): 16 times the low and the high weights of packed uint8, int8 tensors of its shape."""
     if _PLAIN:

@@ -26,7 +26,7 @@ def _decode(*, pdl: bool) -> KernelCase:
         name=f"gated_delta_rule.decode/bf16{'-pdl' if pdl else ''}",
         kernel=gated_delta_net_decode_kernel,
         signature={"p_projection": "*bf16", **weights, **state, "p_out": "*bf16", "slots": "i32"},
-        constexprs={**_HEADS, "W": 4, "BLOCK_K": 128, "BLOCK_V": config.block_v, "PDL": pdl},
+        constexprs={**_HEADS, "W": 4, "BLOCK_K": 128, "BLOCK_V": config.block_v, "SETTLED": pdl, "PDL": pdl},
         num_warps=config.num_warps,
         targets=(90, 120) if pdl else (80,),
     )

@@ -6,18 +6,9 @@ import triton
 import triton.language as tl
 
 from cuda_kernels.gated_delta_rule.activations import silu, softplus
-from cuda_kernels.primitives import INTERPRETED, prefetch_to_l2, wait_for_previous
+from cuda_kernels.primitives import INTERPRETED, wait_for_previous
 
 _PLAIN = tl.constexpr(INTERPRETED)  # the interpreter takes seconds for a reduction with a function of its own
-
-
-@triton.jit
-def _prefetch_columns(p_state, DK: tl.constexpr, DV: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr):
-    """Ask for the cache lines of BLOCK_V float32 columns of DK rows."""
-    LINES: tl.constexpr = (BLOCK_V + 31) // 32
-    o = tl.arange(0, BLOCK_K * LINES)
-    o_k, o_line = o // LINES, o % LINES * 32
-    prefetch_to_l2(p_state + tl.where(o_k < DK, o_k, 0) * DV + o_line)
 
 
 @triton.jit
@@ -43,8 +34,21 @@ def _load_past(p_ring, position, m_channel, W: tl.constexpr, STRIDE: tl.constexp
     for t in tl.static_range(W - 1):
         # position - (W - 1 - t) has the entry of W later.
         p_entry = p_ring + _entry(position + (t + 1), W) * STRIDE
-        past = past + (tl.load(p_entry, mask=m_channel & (position >= W - 1 - t), other=0.0),)  # noqa: RUF005
+        entry = tl.load(p_entry, mask=m_channel & (position >= W - 1 - t), other=0.0, cache_modifier=".cg")
+        past = past + (entry,)  # noqa: RUF005
     return past
+
+
+@triton.jit
+def _load_head(
+    p_ring, p_tile, position, o_k, o_v, m_k, m_v, DK: tl.constexpr, W: tl.constexpr, STRIDE: tl.constexpr
+):
+    """Return what a head keeps of the positions before: the past of q, k and v, and the tile of its state."""
+    past_q = _load_past(p_ring + o_k, position, m_k, W, STRIDE)
+    past_k = _load_past(p_ring + DK + o_k, position, m_k, W, STRIDE)
+    past_v = _load_past(p_ring + 2 * DK + o_v, position, m_v, W, STRIDE)
+    m_tile = m_k[:, None] & m_v[None, :] & (position > 0)
+    return past_q, past_k, past_v, tl.load(p_tile, mask=m_tile, other=0.0, cache_modifier=".cg")
 
 
 @triton.jit
@@ -105,14 +109,15 @@ def gated_delta_net_decode_kernel(
     W: tl.constexpr,
     BLOCK_K: tl.constexpr,
     BLOCK_V: tl.constexpr,
+    SETTLED: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """Advance BLOCK_V columns of one row's head by a token: convolution, gates, rule.
 
     Programs of a head need no order among them: each owns its columns of the state, and none reads the entry of the
     convolution's ring that this position writes. The first of them writes it for q and k.
-    All that earlier kernels wrote is read after the wait; the state is only prefetched before it. A padded row is
-    computed from zeros, and neither state nor output of it is stored.
+    What earlier kernels wrote is read after the wait, but for the state where it is SETTLED (see settled.py). A padded
+    row is computed from zeros, and neither state nor output of it is stored.
     grid: (HV · DV / BLOCK_V, rows)
     """
     SPLIT: tl.constexpr = (DV + BLOCK_V - 1) // BLOCK_V
@@ -129,7 +134,6 @@ def gated_delta_net_decode_kernel(
     c_k = HK * DK + c_q
     c_v = 2 * HK * DK + i_head * DV + o_v
     o_tile = o_k[:, None] * DV + o_v[None, :]
-    m_tile = m_k[:, None] & m_v[None, :]
 
     taps_q = _load_taps(p_conv_weight, c_q, m_k, W)
     taps_k = _load_taps(p_conv_weight, c_k, m_k, W)
@@ -142,9 +146,8 @@ def gated_delta_net_decode_kernel(
     owner, position, valid = _place(early_position, early_slot, slots, i_head, HV)
     p_ring = p_conv_state + owner * (W * STRIDE)
     p_tile = p_state + owner * (DK * DV) + o_tile
-    if PDL:
-        _prefetch_columns(p_state + owner * (DK * DV) + i_block * BLOCK_V, DK, DV, BLOCK_K, BLOCK_V)
-        prefetch_to_l2(p_ring + o_k * (W * STRIDE // BLOCK_K))
+    if SETTLED:
+        past_q, past_k, past_v, state = _load_head(p_ring, p_tile, position, o_k, o_v, m_k, m_v, DK, W, STRIDE)
     p_row = p_projection + i_row.to(tl.int64) * (CHANNELS + HV * DV + 2 * HV)
     p_gates = p_row + CHANNELS + HV * DV + i_head
     wait_for_previous(PDL)
@@ -158,18 +161,13 @@ def gated_delta_net_decode_kernel(
     new_v = tl.load(p_row + c_v, mask=m_v, other=0.0, volatile=True)
     b = tl.load(p_gates, volatile=True)
     a = tl.load(p_gates + HV, volatile=True)
-    past_q = _load_past(p_ring + o_k, position, m_k, W, STRIDE)
-    past_k = _load_past(p_ring + DK + o_k, position, m_k, W, STRIDE)
-    past_v = _load_past(p_ring + 2 * DK + o_v, position, m_v, W, STRIDE)
-    state = tl.load(p_tile, mask=m_tile & (position > 0), other=0.0)
+    if not SETTLED:
+        past_q, past_k, past_v, state = _load_head(p_ring, p_tile, position, o_k, o_v, m_k, m_v, DK, W, STRIDE)
     if (slot != early_slot) | (new_position != early_position):
         owner, position, valid = _place(new_position, slot, slots, i_head, HV)
         p_ring = p_conv_state + owner * (W * STRIDE)
         p_tile = p_state + owner * (DK * DV) + o_tile
-        past_q = _load_past(p_ring + o_k, position, m_k, W, STRIDE)
-        past_k = _load_past(p_ring + DK + o_k, position, m_k, W, STRIDE)
-        past_v = _load_past(p_ring + 2 * DK + o_v, position, m_v, W, STRIDE)
-        state = tl.load(p_tile, mask=m_tile & (position > 0), other=0.0)
+        past_q, past_k, past_v, state = _load_head(p_ring, p_tile, position, o_k, o_v, m_k, m_v, DK, W, STRIDE)
 
     q = _convolve(past_q, new_q, taps_q, W)
     k = _convolve(past_k, new_k, taps_k, W)
@@ -182,7 +180,7 @@ def gated_delta_net_decode_kernel(
     out = tl.where(valid, inverse_q * (decay * recalled + qk * delta), 0.0)
     p_columns = p_out + i_row.to(tl.int64) * (HV * DV) + i_head * DV + o_v
     tl.store(p_columns, out.to(p_out.dtype.element_ty), mask=m_v)
-    tl.store(p_tile, decay * state + k[:, None] * delta[None, :], mask=m_tile & valid)
+    tl.store(p_tile, decay * state + k[:, None] * delta[None, :], mask=m_k[:, None] & m_v[None, :] & valid)
     p_entry = p_ring + _entry(position, W) * STRIDE
     tl.store(p_entry + 2 * DK + o_v, new_v, mask=m_v & valid)
     m_first = m_k & valid & (i_block == 0)

@@ -13,6 +13,7 @@ from cuda_kernels.gated_delta_rule.prefill import (
     delta_inputs_kernel,
     delta_output_kernel,
 )
+from cuda_kernels.gated_delta_rule.settled import is_settled
 from cuda_kernels.primitives import has_dependent_launch
 
 
@@ -49,6 +50,7 @@ def decode(
         W=shape.conv_width,
         BLOCK_K=triton.next_power_of_2(shape.key_dim),
         BLOCK_V=config.block_v,
+        SETTLED=pdl and is_settled(state),
         PDL=pdl,
         num_warps=config.num_warps,
         launch_pdl=pdl,
@@ -70,6 +72,8 @@ def prefill(
     if tokens == 0:
         return
     pdl = has_dependent_launch(projection.device)
+    if pdl:
+        is_settled(state)  # for a decode step behind this; here all reads wait
     heads = {"HK": shape.key_heads, "HV": shape.value_heads, "DK": shape.key_dim, "DV": shape.value_dim}
     common = {"tokens": tokens, "slots": state.recurrent.shape[0], "PDL": pdl, "launch_pdl": pdl, **heads}
     blocks = triton.cdiv(tokens, ROWS)

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from cuda_kernels.linear.matvec import load_residual, load_weights, store_rows
-from cuda_kernels.primitives import dot_groups, quantize_words, start_next, wait_for_previous
+from cuda_kernels.primitives import dot_groups, issue_loads, quantize_words, start_next, wait_for_previous
 
 
 @triton.jit
@@ -47,18 +47,28 @@ def norm_matvec_kernel(
     start_next(PDL)
     wait_for_previous(PDL)
 
-    x = tl.load(p_x + o_x, mask=m_x, other=0.0).to(tl.float32)
     if p_gate is not None:
         gate = tl.load(p_gate + o_x, mask=m_x, other=0.0).to(tl.float32)
     acc = load_residual(p_residual, o_n, 1, N, 1)
+    if p_gate is not None:
+        issue_loads(PDL)
+    x = tl.load(p_x + o_x, mask=m_x, other=0.0).to(tl.float32)
+    squares = tl.sum(x * x, 1)
     if p_gate is None:
-        x = x * tl.rsqrt(tl.sum(tl.sum(x * x, 1), 0) / (8 * W) + eps) * gain
+        # A norm only scales: it multiplies the scales of the groups, and their values need not wait for its sum.
+        even, odd, scale, _ = quantize_words(x * gain, GROUP)
+        scale *= tl.rsqrt(tl.sum(squares, 0) / (8 * W) + eps)
     else:
-        squares = tl.sum(tl.reshape(tl.sum(x * x, 1), (BLOCK_W // RUN, RUN)), 1)
-        inverse = tl.rsqrt(squares / (8 * RUN) + eps)
-        inverse = tl.reshape(tl.broadcast_to(inverse[:, None], (BLOCK_W // RUN, RUN)), (BLOCK_W,))
-        x = x * inverse[:, None] * gain * (gate * tl.sigmoid(gate))
-    even, odd, scale, _ = quantize_words(x, GROUP)
+        RUNS: tl.constexpr = BLOCK_W // RUN
+        inverse = tl.rsqrt(tl.sum(tl.reshape(squares, (RUNS, RUN)), 1) / (8 * RUN) + eps)
+        inverse = tl.where(tl.arange(0, RUNS) < W // RUN, inverse, 0.0)  # with eps 0 that of the padding is infinite
+        x = x * gain * (gate * tl.sigmoid(gate))
+        if GROUP <= RUN:
+            even, odd, scale, _ = quantize_words(x, GROUP)
+            scale = tl.reshape(tl.reshape(scale, (RUNS, RUN // GROUP)) * inverse[:, None], (BLOCK_W // GROUP,))
+        else:
+            inverse = tl.reshape(tl.broadcast_to(inverse[:, None], (RUNS, RUN)), (BLOCK_W,))
+            even, odd, scale, _ = quantize_words(x * inverse[:, None], GROUP)
     groups = dot_groups(words, even[None, :], odd[None, :], GROUP)
     y = tl.sum(groups * (scales * scale[None, :]), 1)
     store_rows(acc + y[None, :], p_out, o_n, 1, N)

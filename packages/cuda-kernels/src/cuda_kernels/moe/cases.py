@@ -27,7 +27,7 @@ def _decode() -> Iterator[KernelCase]:
         yield KernelCase(
             name=f"moe.gate_up/{label}",
             kernel=decode.gate_up,
-            signature={**rows, **h, **weight, "p_down": "*i32"},
+            signature={**rows, **h, **weight},
             constexprs={
                 **sizes,
                 **unused,
@@ -35,7 +35,6 @@ def _decode() -> Iterator[KernelCase]:
                 "INT8": int8,
                 "BLOCK": config.gate_up_block,
                 "PADDED": HIDDEN // 8,
-                "AHEAD": config.ahead,
             },
             num_warps=config.gate_up_warps,
         )
@@ -54,7 +53,6 @@ def _decode() -> Iterator[KernelCase]:
                 "PADDED": WIDTH // 8,
             },
             num_warps=config.down_warps,
-            registers=config.down_registers,
         )
 
 

@@ -11,8 +11,6 @@ class DecodeConfig:
     gate_up_warps: int = 4
     down_block: int = 4
     down_warps: int = 4
-    ahead: bool = False
-    down_registers: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,6 @@ from cuda_kernels.primitives import (
     dot_groups,
     dot_words,
     issue_loads,
-    prefetch_to_l2,
     quantize_words,
     small_to_float,
     wait_for_previous,
@@ -52,7 +51,6 @@ def gate_up(
     p_ids,
     p_weight,
     p_weight_scale,
-    p_down,
     p_h,
     p_h_scale,
     EXPERTS: tl.constexpr,
@@ -63,13 +61,9 @@ def gate_up(
     INT8: tl.constexpr,
     BLOCK: tl.constexpr,
     PADDED: tl.constexpr,
-    AHEAD: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Compute BLOCK elements of h of one pair; PADDED is the power of two from HIDDEN / 8 words up.
-
-    AHEAD: whether it also asks for its share of the weights that `down` will read, which the L2 then holds.
-    """
+    """Compute BLOCK elements of h of one pair; PADDED is the power of two from HIDDEN / 8 words up."""
     WORDS: tl.constexpr = HIDDEN // 8
     GROUP_WORDS: tl.constexpr = GROUP // 8
     GROUPS: tl.constexpr = HIDDEN // GROUP
@@ -91,18 +85,13 @@ def gate_up(
     words = tl.load(p_weight + row * WORDS + o_word, mask=m_word, other=0)
     scale = tl.load(p_weight_scale + row * GROUPS + o_group, mask=m_group, other=0.0).to(tl.float32)
 
-    issue_loads(PDL)
-    if AHEAD:
-        SHARE: tl.constexpr = HIDDEN // (WIDTH // BLOCK)
-        o_line = tl.arange(0, SHARE * WIDTH // 256)
-        start = expert.to(tl.int64) * HIDDEN + first // BLOCK * SHARE
-        prefetch_to_l2(p_down + start * (WIDTH // 8) + o_line * 32)
     token = (pair // SLOTS).to(tl.int64)
     if INT8:
         p_even = p_x + token * (2 * WORDS) + v_word
-        even = tl.load(p_even, mask=v_word < WORDS, other=0)[None, :]
         odd = tl.load(p_even + WORDS, mask=v_word < WORDS, other=0)[None, :]
         x_scale = tl.load(p_x_scale + token * GROUPS + v_group, mask=v_group < GROUPS, other=0.0)[None, :]
+        issue_loads(PDL)
+        even = tl.load(p_even, mask=v_word < WORDS, other=0)[None, :]
         products = tl.sum(dot_groups(words, even, odd, GROUP_WORDS) * (scale * x_scale), 1)
     else:
         p_row = p_x + token * HIDDEN + v_word * 8

@@ -45,12 +45,10 @@ def launch_decode(
         p_ids=routing.ids,
         p_weight=experts.gate_up.view(torch.int32),
         p_weight_scale=experts.gate_up_scales,
-        p_down=experts.down.view(torch.int32),
         p_h=h.view(torch.int32) if int8 else h,
         p_h_scale=h_scale,
         BLOCK=config.gate_up_block,
         PADDED=triton.next_power_of_2(hidden // 8),
-        AHEAD=config.ahead,
         num_warps=config.gate_up_warps,
         **sizes,
     )
@@ -70,6 +68,5 @@ def launch_decode(
         REST=triton.next_power_of_2(slots - most) if slots > most else 0,
         PADDED=triton.next_power_of_2(width // 8),
         num_warps=config.down_warps,
-        maxnreg=config.down_registers,
         **sizes,
     )

@@ -53,6 +53,78 @@ def _receive(p_messages, o_expert, EXPERTS: tl.constexpr, SHARED: tl.constexpr):
 
 
 @triton.jit
+def _largest_values(keys, COUNT: tl.constexpr):
+    """Return the COUNT largest different keys of each row (B, E), a tuple of (B,), by one reduction each."""
+    largest = ()
+    for _slot in tl.static_range(COUNT):
+        key = tl.max(keys, 1)
+        keys = tl.where(keys < key[:, None], keys, _LOWEST)
+        largest = largest + (key,)  # noqa: RUF005  (Triton knows no unpacking)
+    return largest
+
+
+@triton.jit
+def _experts_of(keys, values, COUNT: tl.constexpr):
+    """Return the columns of keys (B, E) that hold each of COUNT values, each of which occurs once."""
+    o_expert = tl.arange(0, keys.shape[1])[None, :]
+    experts = ()
+    for slot in tl.static_range(COUNT):
+        expert = tl.sum(tl.where(keys == values[slot][:, None], o_expert, 0), 1)
+        experts = experts + (expert,)  # noqa: RUF005
+    return experts
+
+
+@triton.jit
+def _largest_of_equals(keys, COUNT: tl.constexpr):
+    """Return the COUNT largest keys of each row (B, E) and their columns; of equal ones the lower column first."""
+    o_expert = tl.arange(0, keys.shape[1])[None, :]
+    values, experts = (), ()
+    for _slot in tl.static_range(COUNT):
+        key = tl.max(keys, 1)
+        expert = tl.min(tl.where(keys == key[:, None], o_expert, 0x7FFFFFFF), 1)
+        keys = tl.where(o_expert == expert[:, None], _LOWEST, keys)
+        values = values + (key,)  # noqa: RUF005
+        experts = experts + (expert,)  # noqa: RUF005
+    return values, experts
+
+
+@triton.jit
+def _store_choice(
+    keys,
+    experts,
+    gate,
+    p_weights,
+    p_ids,
+    token,
+    tokens,
+    EXPERTS: tl.constexpr,
+    TOP_K: tl.constexpr,
+    SHARED: tl.constexpr,
+    PADDED_SLOTS: tl.constexpr,
+):
+    """Store the routing of tokens (B,): `keys` and `experts` are tuples of (B,), of each slot, the largest key first."""
+    B: tl.constexpr = gate.shape[0]
+    o_slot = tl.arange(0, PADDED_SLOTS)[None, :]
+    ids = tl.zeros((B, PADDED_SLOTS), tl.int32)
+    weights = tl.zeros((B, PADDED_SLOTS), tl.float32)
+    total = tl.zeros((B,), tl.float32)
+    for slot in tl.static_range(TOP_K):
+        weight = tl.exp(_value(keys[slot]) - _value(keys[0]))
+        total += weight
+        ids = tl.where(o_slot == slot, experts[slot][:, None], ids)
+        weights = tl.where(o_slot == slot, weight[:, None], weights)
+    weights = weights / total[:, None]
+    if SHARED > 0:
+        ids = tl.where(o_slot >= TOP_K, EXPERTS + o_slot - TOP_K, ids)
+        weights = tl.where(o_slot >= TOP_K, tl.sigmoid(gate)[:, None], weights)
+    SLOTS: tl.constexpr = TOP_K + SHARED
+    o_pair = token.to(tl.int64)[:, None] * SLOTS + o_slot
+    m_pair = (token < tokens)[:, None] & (o_slot < SLOTS)
+    tl.store(p_weights + o_pair, weights, mask=m_pair)
+    tl.store(p_ids + o_pair, ids, mask=m_pair)
+
+
+@triton.jit
 def _choose(
     keys,
     gate,
@@ -66,34 +138,16 @@ def _choose(
     PADDED_SLOTS: tl.constexpr,
 ):
     """Store the routing of tokens (B,) by keys (B, ≥ EXPERTS) of the logits and the shared experts' gate (B,)."""
-    B: tl.constexpr = keys.shape[0]
-    o_expert = tl.arange(0, keys.shape[1])[None, :]
-    o_slot = tl.arange(0, PADDED_SLOTS)[None, :]
-    keys = tl.where(o_expert < EXPERTS, keys, _LOWEST)
-    ids = tl.zeros((B, PADDED_SLOTS), tl.int32)
-    weights = tl.zeros((B, PADDED_SLOTS), tl.float32)
-    largest = tl.zeros((B,), tl.float32)
-    total = tl.zeros((B,), tl.float32)
-    for slot in tl.static_range(TOP_K):
-        key = tl.max(keys, 1)
-        expert = tl.min(tl.where(keys == key[:, None], o_expert, 0x7FFFFFFF), 1)
-        keys = tl.where(o_expert == expert[:, None], _LOWEST, keys)
-        value = _value(key)
-        if slot == 0:
-            largest = value
-        weight = tl.exp(value - largest)
-        total += weight
-        ids = tl.where(o_slot == slot, expert[:, None], ids)
-        weights = tl.where(o_slot == slot, weight[:, None], weights)
-    weights = weights / total[:, None]
-    if SHARED > 0:
-        ids = tl.where(o_slot >= TOP_K, EXPERTS + o_slot - TOP_K, ids)
-        weights = tl.where(o_slot >= TOP_K, tl.sigmoid(gate)[:, None], weights)
-    SLOTS: tl.constexpr = TOP_K + SHARED
-    o_pair = token.to(tl.int64)[:, None] * SLOTS + o_slot
-    m_pair = (token < tokens)[:, None] & (o_slot < SLOTS)
-    tl.store(p_weights + o_pair, weights, mask=m_pair)
-    tl.store(p_ids + o_pair, ids, mask=m_pair)
+    keys = tl.where(tl.arange(0, keys.shape[1])[None, :] < EXPERTS, keys, _LOWEST)
+    largest = _largest_values(keys, TOP_K)
+    least = largest[TOP_K - 1]
+    count = tl.sum((keys >= least[:, None]).to(tl.int32), 1)
+    if tl.min(((count == TOP_K) & (least > _LOWEST)).to(tl.int32), 0) == 1:
+        chosen = _experts_of(keys, largest, TOP_K)
+        _store_choice(largest, chosen, gate, p_weights, p_ids, token, tokens, EXPERTS, TOP_K, SHARED, PADDED_SLOTS)
+    else:
+        values, experts = _largest_of_equals(keys, TOP_K)
+        _store_choice(values, experts, gate, p_weights, p_ids, token, tokens, EXPERTS, TOP_K, SHARED, PADDED_SLOTS)
 
 
 @triton.jit
@@ -147,10 +201,12 @@ def route_rows(
 
     p_row = p_x + token.to(tl.int64) * HIDDEN
     x = tl.load(p_row + o_column, mask=m_column, other=0.0).to(tl.float32)
-    if p_norm is not None:
+    if p_norm is None:
+        logits = tl.sum(weight.to(tl.float32) * x[None, :], 1)
+    else:
+        # The norm only scales: its sum and those of the products do not wait for each other.
         inverse = tl.rsqrt(tl.sum(x * x, 0) / HIDDEN + eps)
-        x = x * inverse * gain
-    logits = tl.sum(weight.to(tl.float32) * x[None, :], 1)
+        logits = tl.sum(weight.to(tl.float32) * (x * gain)[None, :], 1) * inverse
     tl.store(p_token + o_row, _message(logits), mask=o_row < ROWS)
     if p_norm is not None:
         for group in range(tl.program_id(0), HIDDEN // GROUP, producers):
