@@ -71,6 +71,32 @@ def issue_loads(PDL: tl.constexpr):
 
 
 @triton.jit
+def prefetch_share(p_bytes, nbytes, share, SHARES: tl.constexpr, LANES: tl.constexpr):
+    """Ask the L2 for share `share` of SHARES of nbytes bytes from p_bytes on, both multiples of 16; changes nothing.
+
+    LANES: how many parts the share is asked for in, a power of two.
+    """
+    part = (nbytes // 16 + SHARES * LANES - 1) // (SHARES * LANES) * 16
+    start = (share * LANES + tl.arange(0, LANES)) * part
+    count = tl.minimum(nbytes - start, part)
+    tl.inline_asm_elementwise(
+        """
+        {
+        .reg .pred some;
+        setp.gt.s32 some, $2, 0;
+        @some cp.async.bulk.prefetch.L2.global [$1], $2;
+        mov.b32 $0, 0;
+        }
+        """,
+        "=r,l,r",
+        [(p_bytes + start).to(tl.int64), count],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@triton.jit
 def split_nibbles(packed):
     """Return (even, odd): 16 times the low and the high weights of packed uint8, int8 tensors of its shape."""
     if _PLAIN:

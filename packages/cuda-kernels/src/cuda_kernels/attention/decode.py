@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from cuda_kernels.attention.rotary import load_heads, load_rotation, rotate
-from cuda_kernels.primitives import store_quantized, wait_for_previous
+from cuda_kernels.primitives import prefetch_share, store_quantized, wait_for_previous
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -87,8 +87,11 @@ def attention_split_kernel(
     o_tile = base + o_n.to(tl.int64)[:, None] * D + o_d[None, :]
     m_n = begin + o_n < end
     # Earlier steps or the prompt wrote these rows; the lookup of embeddings, which starts late, lies in between.
+    if PDL:
+        # In registers the values would wait for the keys, which go to shared memory first.
+        nbytes = tl.minimum(end - begin, 2 * BLOCK_N) * (D * p_v_cache.dtype.element_ty.primitive_bitwidth // 8)
+        prefetch_share((p_v_cache + base + begin * D).to(tl.pointer_type(tl.uint8)), nbytes, 0, 1, 4)
     k = tl.load(p_k_cache + o_tile + begin * D, mask=m_n[:, None], other=0.0)
-    v = tl.load(p_v_cache + o_tile + begin * D, mask=m_n[:, None], other=0.0)
     one, always = tl.zeros((1, 1), tl.int32), tl.full((1, 1), 1, tl.int1)
     q_direct, q_crossed = load_rotation(p_q_norm, p_rope + position * ROTARY + one, always, D, ROTARY)
     k_direct, k_crossed = load_rotation(p_k_norm, p_rope + position * ROTARY + one, always, D, ROTARY)
@@ -99,6 +102,7 @@ def attention_split_kernel(
     q, q_partner = load_heads(p_row + ((head * P + o_h) * 2 * D)[:, None], m_h[:, None], D, ROTARY)
     key, key_partner = load_heads(p_row + (2 * Q + head) * D + one, m_own, D, ROTARY)
     value = tl.load(p_row + (2 * Q + G + head) * D + o_d[None, :], mask=m_own, other=0.0)
+    v = tl.load(p_v_cache + o_tile + begin * D, mask=m_n[:, None], other=0.0)
     key = rotate(key, key_partner, k_direct, k_crossed, eps, D).to(k.dtype)
     o_own = base + position.to(tl.int64) * D + o_d[None, :]
     tl.store(p_k_cache + o_own, key, mask=m_own)
@@ -156,7 +160,7 @@ def attention_combine_kernel(
     position, _, valid = _row_of_cache(p_positions, p_slots, row, slots, context)
     chunk = _keys_per_split(position, SPLITS, BLOCK_N)
     o_head = first // D + tl.arange(0, HEADS)
-    o_d = first % D + tl.arange(0, WIDTH)
+    o_d = tl.multiple_of(first % D, WIDTH) + tl.arange(0, WIDTH)
     # The projection was written before the first kernel, so it may be read before the wait for that kernel.
     p_gate = p_qkv + row * ((2 * Q + 2 * G) * D) + D
     gate = tl.load(p_gate + o_head[:, None] * 2 * D + o_d[None, :], cache_modifier=".cg").to(tl.float32)
@@ -168,8 +172,7 @@ def attention_combine_kernel(
     top = tl.load(p_max + o_part, mask=m_s, other=float("-inf"))
     total = tl.load(p_sum + o_part, mask=m_s, other=0.0)
     weight = tl.where(m_s, tl.exp2(top - tl.max(top, 0)[None, :]), 0.0)
-    weight /= tl.sum(total * weight, 0)[None, :]
-    out = tl.sum(acc * weight[:, :, None], 0) * tl.sigmoid(gate)
+    out = tl.sum(acc * weight[:, :, None], 0) / tl.sum(total * weight, 0)[:, None] * tl.sigmoid(gate)
     out = tl.where(valid, tl.reshape(out, (COLUMNS,)), 0.0)
     if GROUP == 0:
         tl.store(p_out + row * (Q * D) + first + tl.arange(0, COLUMNS), out.to(p_out.dtype.element_ty))

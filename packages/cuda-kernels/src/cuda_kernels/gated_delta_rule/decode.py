@@ -40,9 +40,7 @@ def _load_past(p_ring, position, m_channel, W: tl.constexpr, STRIDE: tl.constexp
 
 
 @triton.jit
-def _load_head(
-    p_ring, p_tile, position, o_k, o_v, m_k, m_v, DK: tl.constexpr, W: tl.constexpr, STRIDE: tl.constexpr
-):
+def _load_head(p_ring, p_tile, position, o_k, o_v, m_k, m_v, DK: tl.constexpr, W: tl.constexpr, STRIDE: tl.constexpr):
     """Return what a head keeps of the positions before: the past of q, k and v, and the tile of its state."""
     past_q = _load_past(p_ring + o_k, position, m_k, W, STRIDE)
     past_k = _load_past(p_ring + DK + o_k, position, m_k, W, STRIDE)

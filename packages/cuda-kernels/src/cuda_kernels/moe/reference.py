@@ -45,8 +45,12 @@ def rms_norm_router_int8(
     top_k: int,
     shared_experts: int,
     group_size: int,
+    ahead: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """Return the routing of the normed rows and the rows themselves in int8; the norm is not rounded between."""
+    """Return the routing of the normed rows and the rows themselves in int8; the norm is not rounded between.
+
+    ahead: changes nothing.
+    """
     normed = rms_norm(x_TH.to(torch.float32), norm_weight_H, eps, unit_offset=True)
     return (
         *moe_router(normed, weight_EH, top_k, shared_experts),

@@ -9,7 +9,7 @@ many tokens a program computes all logits of a block of tokens on the tensor cor
 import triton
 import triton.language as tl
 
-from cuda_kernels.primitives import quantize_words, store_quantized, wait_for_previous
+from cuda_kernels.primitives import prefetch_share, quantize_words, store_quantized, wait_for_previous
 
 _LOWEST = tl.constexpr(-(2**31))
 
@@ -102,7 +102,7 @@ def _store_choice(
     SHARED: tl.constexpr,
     PADDED_SLOTS: tl.constexpr,
 ):
-    """Store the routing of tokens (B,): `keys` and `experts` are tuples of (B,), of each slot, the largest key first."""
+    """Store the routing of tokens (B,); `keys` and `experts` hold (B,) for each slot, the largest key first."""
     B: tl.constexpr = gate.shape[0]
     o_slot = tl.arange(0, PADDED_SLOTS)[None, :]
     ids = tl.zeros((B, PADDED_SLOTS), tl.int32)
@@ -150,7 +150,7 @@ def _choose(
         _store_choice(values, experts, gate, p_weights, p_ids, token, tokens, EXPERTS, TOP_K, SHARED, PADDED_SLOTS)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["ahead_nbytes"])
 def route_rows(
     p_x,
     p_norm,
@@ -162,6 +162,8 @@ def route_rows(
     p_values,
     p_scale,
     p_group_sum,
+    p_ahead,
+    ahead_nbytes,
     EXPERTS: tl.constexpr,
     TOP_K: tl.constexpr,
     SHARED: tl.constexpr,
@@ -197,6 +199,9 @@ def route_rows(
     weight = tl.load(p_weight + o_row[:, None] * HIDDEN + o_column[None, :], mask=m_weight, other=0.0)
     if p_norm is not None:
         gain = tl.load(p_norm + o_column, mask=m_column, other=0.0).to(tl.float32) + 1.0
+    if p_ahead is not None:
+        SHARES: tl.constexpr = (ROWS + BLOCK - 1) // BLOCK
+        prefetch_share(p_ahead, ahead_nbytes, tl.program_id(0), SHARES, 32)
     wait_for_previous(PDL)
 
     p_row = p_x + token.to(tl.int64) * HIDDEN

@@ -4,6 +4,7 @@ T tokens of one sequence, B rows of a batch, H hidden, V vocabulary.
 """
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import cast
 
 import torch
@@ -35,9 +36,9 @@ class Layer(nn.Module):
         result: torch.Tensor = self.moe(self.mixer.prefill(hidden_TH, self.norm, *where))
         return result
 
-    def decode(self, hidden_BH: torch.Tensor, *where: torch.Tensor) -> torch.Tensor:
-        """Run one token of each slot; `where` is the rope table, positions and slots."""
-        result: torch.Tensor = self.moe(self.mixer.decode(hidden_BH, self.norm, *where))
+    def decode(self, hidden_BH: torch.Tensor, ahead: torch.Tensor | None, *where: torch.Tensor) -> torch.Tensor:
+        """Run one token of each slot; `where`: rope table, positions, slots; `ahead`: weights that are due next."""
+        result: torch.Tensor = self.moe(self.mixer.decode(hidden_BH, self.norm, *where), ahead)
         return result
 
 
@@ -65,8 +66,10 @@ class Decoder(nn.Module):
     def decode(self, tokens_B: torch.Tensor, positions_B: torch.Tensor, slots_B: torch.Tensor) -> torch.Tensor:
         """Return the hidden rows (B, H) of one token of each slot, before the last norm."""
         hidden_BH = functional.embedding(tokens_B, self.embedding)
-        for layer in self._each_layer():
-            hidden_BH = layer.decode(hidden_BH, self.rope, positions_B, slots_B)
+        layers = list(self._each_layer())
+        for layer, following in zip_longest(layers, layers[1:]):
+            ahead = following.mixer.in_proj.weight if following is not None else None
+            hidden_BH = layer.decode(hidden_BH, ahead, self.rope, positions_B, slots_B)
         return hidden_BH
 
     def logits(self, hidden_TH: torch.Tensor) -> torch.Tensor:

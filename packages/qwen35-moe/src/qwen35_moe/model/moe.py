@@ -45,13 +45,16 @@ class MoE(nn.Module):
         self.router = parameter(config.num_experts + 1, config.hidden_size, dtype=form.dtype)
         self.experts = Experts(config, form)
 
-    def forward(self, hidden_TH: torch.Tensor) -> torch.Tensor:
-        """Return the hidden rows with the weighted sum of their experts added."""
+    def forward(self, hidden_TH: torch.Tensor, ahead: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the hidden rows with the weighted sum of their experts added.
+
+        ahead: weights that are due next; the router has time to bring them nearer.
+        """
         ops, experts = torch.ops.cuda_kernels, self.experts
         group = self.form.int8_group_size
         if group is not None:
             weights, ids, *x8 = ops.rms_norm_router_int8(
-                hidden_TH, self.norm, self.eps, self.router, self.top_k, self.shared, group
+                hidden_TH, self.norm, self.eps, self.router, self.top_k, self.shared, group, ahead
             )
             return ops.fused_moe_int4_int8(*x8, weights, ids, *experts.int4_weights, hidden_TH, self.form.dtype)
         x_TH = ops.rms_norm(hidden_TH, self.norm, self.eps, True)
