@@ -8,8 +8,9 @@ from cuda_kernels.gated_delta_rule.op import chunk_gated_delta_rule, recurrent_g
 from cuda_kernels.int4 import Int8Rows
 from cuda_kernels.linear.norm_op import rms_norm_gated_int4_linear_int8, rms_norm_int4_linear_int8
 from cuda_kernels.linear.op import int4_linear, int4_linear_int8, quantize_int8
+from cuda_kernels.linear.routed_op import int4_linear_router_int8
 from cuda_kernels.moe.layout import Int4Experts, Routing
-from cuda_kernels.moe.op import fused_moe, fused_moe_int4, fused_moe_int4_int8
+from cuda_kernels.moe.op import fused_moe, fused_moe_int4, fused_moe_int4_int8, routed_moe_int4_int8
 from cuda_kernels.moe.routing_op import moe_align_block_size, moe_router, rms_norm_router_int8
 from cuda_kernels.norm.op import rms_norm, rms_norm_gated, rms_norm_int8
 from cuda_kernels.registration import register
@@ -38,6 +39,7 @@ __all__ = [
     "gated_delta_net_prefill",
     "int4_linear",
     "int4_linear_int8",
+    "int4_linear_router_int8",
     "mark_prompt",
     "moe_align_block_size",
     "moe_router",
@@ -50,6 +52,7 @@ __all__ = [
     "rms_norm_int4_linear_int8",
     "rms_norm_int8",
     "rms_norm_router_int8",
+    "routed_moe_int4_int8",
     "sample_tokens",
     "sort_stable",
 ]

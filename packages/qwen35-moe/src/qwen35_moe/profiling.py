@@ -21,10 +21,12 @@ from qwen35_moe.traffic import constant_traffic, state_traffic
 _OPERATOR_OF = (
     ("gated_delta", "gated_delta_net_decode"),
     ("attention", "attention_decode"),
-    ("route", "moe_router"),
     ("gate_up", "fused_moe"),
     ("down", "fused_moe"),
+    ("routed_moe", "fused_moe"),
     ("matvec", "int4_linear"),
+    ("int4_linear", "int4_linear"),
+    ("route", "moe_router"),
     ("rms_norm", "rms_norm"),
     ("sample", "sample_tokens"),
     ("index", "embedding"),

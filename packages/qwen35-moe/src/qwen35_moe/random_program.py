@@ -1,7 +1,7 @@
 """A program folder with random weights of sane scale, made without a checkpoint: for timing at full size."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from device_core.schema.types import Program
 from qwen35_moe.config import parse_config
 from qwen35_moe.exporter import ExportOptions, OnProgress, describe, lower_model
 from qwen35_moe.model import ModelFormat
+from qwen35_moe.model.folding import FOLDED, with_folded_routers
 from qwen35_moe.model.rope import rope_table
 from qwen35_moe.testing import random_values
 
@@ -36,13 +37,17 @@ def write_random_program(
     config, form = parse_config(document), ModelFormat(dtype=dtype, int4=options.int4)
     lowered = lower_model(config, form, options, config.vocab_size, report)
     pool = _Pool()
-    total, done = sum(tensor.nbytes for tensor in lowered.constants.values()), 0
-    with ProgramWriter(folder) as writer:
+
+    def weights() -> Iterator[tuple[str, torch.Tensor]]:
         for name, like in lowered.constants.items():
             if name.endswith("rope"):
-                value = rope_table(options.max_context, config.rotary_dim, config.rope_theta, dtype)
-            else:
-                value = _constant(name, like, options.group_size, pool)
+                yield name, rope_table(options.max_context, config.rotary_dim, config.rope_theta, dtype)
+            elif not name.endswith(FOLDED):
+                yield name, _constant(name, like, options.group_size, pool)
+
+    total, done = sum(tensor.nbytes for tensor in lowered.constants.values()), 0
+    with ProgramWriter(folder) as writer:
+        for name, value in with_folded_routers(weights()) if form.int8_group_size else weights():
             writer.add_constant(name, value)
             done += value.nbytes
             report("weights", done, total)

@@ -44,9 +44,8 @@ def rms_norm_gated_int4_linear_int8(
     out: torch.Tensor,
 ) -> None:
     """Fill `out` with the product of the normed and gated rows, plus the residual."""
-    run, words = norm_weight.shape[0] // 8, weight.shape[1] // 4
-    is_power_of_two = run > 0 and run & (run - 1) == 0 and norm_weight.shape[0] % 8 == 0
-    if is_power_of_two and configs.prefers_joined_norm(out.shape[0], out.shape[1], words):
+    joined = configs.prefers_joined_norm(out.shape[0], out.shape[1], weight.shape[1] // 4)
+    if joined and is_power_of_two_run(norm_weight):
         norm_matvec(x, gate, norm_weight, eps, weight, scales, residual, out)
         return
     group = x.shape[1] // scales.shape[1]
@@ -55,6 +54,12 @@ def rms_norm_gated_int4_linear_int8(
     values, scale, group_sum = new_int8_rows("rms_norm_gated_int4_linear_int8", x, x.shape[1], group)
     quantize_int8(normed, group, values=values, scale=scale, group_sum=group_sum)
     int4_linear_int8(values, scale, group_sum, weight, scales, residual, out_dtype, out=out)
+
+
+def is_power_of_two_run(norm_weight: torch.Tensor) -> bool:
+    """Return whether the kernel of one row can norm runs of len(norm_weight) columns."""
+    words, rest = divmod(norm_weight.shape[0], 8)
+    return rest == 0 and words > 0 and words & (words - 1) == 0
 
 
 def norm_matvec(

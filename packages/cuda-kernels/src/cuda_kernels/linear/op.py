@@ -12,7 +12,7 @@ from cuda_kernels.checks import (
 )
 from cuda_kernels.int4 import Int8Rows
 from cuda_kernels.library import Operator
-from cuda_kernels.linear import cases, launch, norm_op, reference
+from cuda_kernels.linear import cases, launch, norm_op, reference, routed_op
 from cuda_kernels.linear.checks import check_weight, new_output
 
 
@@ -60,6 +60,7 @@ COMPILE_CASES = cases.COMPILE_CASES
 
 OPERATORS = (
     *norm_op.OPERATORS,
+    *routed_op.OPERATORS,
     Operator(
         schema="quantize_int8(Tensor x, int group_size) -> (Tensor values, Tensor scale, Tensor group_sum)",
         reference=checked(_fake_quantize_int8, _quantize_int8),

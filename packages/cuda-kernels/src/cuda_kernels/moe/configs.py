@@ -49,7 +49,6 @@ class GroupedConfig:
 
 # Measured on one H200 on 2026-11-30, inside a graph, 256 experts top-8 and a shared one, H 2048, I 512, groups of 128.
 
-AHEAD_NBYTES = 16 << 20  # most that the router asks the L2 to hold, a third of that of an H200
 ROUTER_ROWS = 64  # up to this many tokens each is routed by the kernel of a few tokens
 
 

@@ -45,6 +45,46 @@ def _dot_floats(words, p_x, m_x):
 
 
 @triton.jit
+def load_gate_up(
+    p_weight,
+    p_weight_scale,
+    expert,
+    first,
+    HIDDEN: tl.constexpr,
+    WIDTH: tl.constexpr,
+    GROUP: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PADDED: tl.constexpr,
+):
+    """Load BLOCK rows of the gate and then of up in one tile, so that all are asked for at once: words and scales."""
+    WORDS: tl.constexpr = HIDDEN // 8
+    GROUPS: tl.constexpr = HIDDEN // GROUP
+    o_word = tl.arange(0, PADDED)[None, :]
+    o_group = tl.arange(0, PADDED * 8 // GROUP)[None, :]
+    o_row = tl.arange(0, 2 * BLOCK)
+    row = (expert.to(tl.int64) * (2 * WIDTH) + first + o_row % BLOCK + o_row // BLOCK * WIDTH)[:, None]
+    words = tl.load(p_weight + row * WORDS + o_word, mask=o_word < WORDS, other=0)
+    scale = tl.load(p_weight_scale + row * GROUPS + o_group, mask=o_group < GROUPS, other=0.0)
+    return words, scale.to(tl.float32)
+
+
+@triton.jit
+def store_h(products, p_h, p_h_scale, pair, first, WIDTH: tl.constexpr, BLOCK: tl.constexpr, INT8: tl.constexpr):
+    """Store silu(gate) · up of products (2 · BLOCK,) of a pair; as int8 with one scale, or as float32."""
+    gate, up = tl.split(tl.permute(tl.reshape(products, (2, BLOCK)), (1, 0)))
+    h = gate * tl.sigmoid(gate) * up
+    row = pair.to(tl.int64)
+    if INT8:
+        even, odd, scale, _ = quantize_words(tl.reshape(h, (BLOCK // 8, 8)), BLOCK // 8)
+        o_h = row * (WIDTH // 4) + first // 8 + tl.arange(0, BLOCK // 8)
+        tl.store(p_h + o_h, even)
+        tl.store(p_h + WIDTH // 8 + o_h, odd)
+        tl.store(p_h_scale + row * (WIDTH // BLOCK) + first // BLOCK + tl.arange(0, 1), scale)
+    else:
+        tl.store(p_h + row * WIDTH + first + tl.arange(0, BLOCK), h)
+
+
+@triton.jit
 def gate_up(
     p_x,
     p_x_scale,
@@ -73,78 +113,62 @@ def gate_up(
     expert = tl.load(p_ids + pair)
     if (expert < 0) | (expert >= EXPERTS):
         return
+    words, scale = load_gate_up(p_weight, p_weight_scale, expert, first, HIDDEN, WIDTH, GROUP, BLOCK, PADDED)
     # Activations are loaded as vectors: a (1, W) tensor would be spread over the rows before its layout is changed.
-    v_word = tl.arange(0, PADDED)
-    v_group = tl.arange(0, PADDED // GROUP_WORDS)
-    o_word, o_group = v_word[None, :], v_group[None, :]
-    m_word = o_word < WORDS
-    m_group = o_group < GROUPS
-    # Gate rows and then up rows in one tile, so that all weights are asked for at once.
-    o_row = tl.arange(0, 2 * BLOCK)
-    row = (expert.to(tl.int64) * (2 * WIDTH) + first + o_row % BLOCK + o_row // BLOCK * WIDTH)[:, None]
-    words = tl.load(p_weight + row * WORDS + o_word, mask=m_word, other=0)
-    scale = tl.load(p_weight_scale + row * GROUPS + o_group, mask=m_group, other=0.0).to(tl.float32)
-
+    o_word = tl.arange(0, PADDED)
+    o_group = tl.arange(0, PADDED // GROUP_WORDS)
     token = (pair // SLOTS).to(tl.int64)
     if INT8:
-        p_even = p_x + token * (2 * WORDS) + v_word
-        odd = tl.load(p_even + WORDS, mask=v_word < WORDS, other=0)[None, :]
-        x_scale = tl.load(p_x_scale + token * GROUPS + v_group, mask=v_group < GROUPS, other=0.0)[None, :]
+        p_even = p_x + token * (2 * WORDS) + o_word
+        odd = tl.load(p_even + WORDS, mask=o_word < WORDS, other=0)[None, :]
+        x_scale = tl.load(p_x_scale + token * GROUPS + o_group, mask=o_group < GROUPS, other=0.0)[None, :]
         issue_loads(PDL)
-        even = tl.load(p_even, mask=v_word < WORDS, other=0)[None, :]
+        even = tl.load(p_even, mask=o_word < WORDS, other=0)[None, :]
         products = tl.sum(dot_groups(words, even, odd, GROUP_WORDS) * (scale * x_scale), 1)
     else:
-        p_row = p_x + token * HIDDEN + v_word * 8
-        products = tl.sum(_sum_units(_dot_floats(words, p_row, v_word < WORDS), GROUP_WORDS) * scale, 1)
-    gate, up = tl.split(tl.permute(tl.reshape(products, (2, BLOCK)), (1, 0)))
-    h = gate * tl.sigmoid(gate) * up
-
-    h_row = pair.to(tl.int64)
-    if INT8:
-        even, odd, h_scale, _ = quantize_words(tl.reshape(h, (BLOCK // 8, 8)), BLOCK // 8)
-        o_h = h_row * (WIDTH // 4) + first // 8 + tl.arange(0, BLOCK // 8)
-        tl.store(p_h + o_h, even)
-        tl.store(p_h + WIDTH // 8 + o_h, odd)
-        tl.store(p_h_scale + h_row * (WIDTH // BLOCK) + first // BLOCK + tl.arange(0, 1), h_scale)
-    else:
-        tl.store(p_h + h_row * WIDTH + first + tl.arange(0, BLOCK), h)
+        p_row = p_x + token * HIDDEN + o_word * 8
+        products = tl.sum(_sum_units(_dot_floats(words, p_row, o_word < WORDS), GROUP_WORDS) * scale, 1)
+    store_h(products, p_h, p_h_scale, pair, first, WIDTH, BLOCK, INT8)
 
 
 @triton.jit
-def _load_slots(
-    p_weights,
-    p_ids,
+def load_down(
     p_weight,
     p_weight_scale,
-    token,
+    expert,
+    routed,
+    m_slot,
     first,
-    EXPERTS: tl.constexpr,
-    SLOTS: tl.constexpr,
     HIDDEN: tl.constexpr,
     WIDTH: tl.constexpr,
     GROUP: tl.constexpr,
-    START: tl.constexpr,
-    COUNT: tl.constexpr,
     BLOCK: tl.constexpr,
     PADDED: tl.constexpr,
 ):
-    """Load BLOCK rows of COUNT slots: words (COUNT, BLOCK, PADDED), scale · router weight of groups, pairs, their mask.
+    """Load BLOCK rows of the experts of slots: words (slots, BLOCK, PADDED), and scale · router weight of groups.
 
     Slots are the first axis, over which Triton spreads warps before rows: a thread has many rows of a slot, and one h.
     """
     WORDS: tl.constexpr = WIDTH // 8
     GROUPS: tl.constexpr = WIDTH // GROUP
-    slot = START + tl.arange(0, COUNT)
-    expert = tl.load(p_ids + token * SLOTS + slot, mask=slot < SLOTS, other=-1, cache_modifier=".cg")
-    m_slot = (expert >= 0) & (expert < EXPERTS)
     row = (expert.to(tl.int64) * HIDDEN + first)[:, None, None] + tl.arange(0, BLOCK)[None, :, None]
     o_word = tl.arange(0, PADDED)[None, None, :]
     o_group = tl.arange(0, PADDED * 8 // GROUP)[None, None, :]
     m_rows = m_slot[:, None, None]
     words = tl.load(p_weight + row * WORDS + o_word, mask=m_rows & (o_word < WORDS), other=0)
     scale = tl.load(p_weight_scale + row * GROUPS + o_group, mask=m_rows & (o_group < GROUPS), other=0.0)
-    routed = tl.load(p_weights + token * SLOTS + slot, mask=m_slot, other=0.0, cache_modifier=".cg")
-    return words, scale.to(tl.float32) * routed[:, None, None], token * SLOTS + slot, m_slot
+    return words, scale.to(tl.float32) * routed[:, None, None]
+
+
+@triton.jit
+def _load_routing(p_weights, p_ids, token, EXPERTS: tl.constexpr, SLOTS: tl.constexpr, START, COUNT: tl.constexpr):
+    """Load (expert, router weight, pair, whether the expert is one) of COUNT slots of a token from START on."""
+    slot = START + tl.arange(0, COUNT)
+    pair = token * SLOTS + slot
+    expert = tl.load(p_ids + pair, mask=slot < SLOTS, other=-1, cache_modifier=".cg")
+    m_slot = (expert >= 0) & (expert < EXPERTS)
+    routed = tl.load(p_weights + pair, mask=m_slot, other=0.0, cache_modifier=".cg")
+    return expert, routed, pair, m_slot
 
 
 @triton.jit
@@ -172,6 +196,47 @@ def _sum_slots(units, factor, UNIT: tl.constexpr, GROUP: tl.constexpr):
     """
     groups = _sum_units(units, GROUP // 8 // UNIT) * factor
     return tl.sum(tl.sum(groups, 2), 0)
+
+
+@triton.jit
+def sum_slots_int8(
+    tile,
+    rest,
+    p_h,
+    p_h_scale,
+    WIDTH: tl.constexpr,
+    GROUP: tl.constexpr,
+    H_BLOCK: tl.constexpr,
+    PADDED: tl.constexpr,
+    REST: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Return the outputs (BLOCK,) of two tiles (words, factor, pair, mask of slots) for int8 h; REST 0: of one."""
+    UNIT: tl.constexpr = H_BLOCK // 8
+    words, factor, pair, m_slot = tile
+    odd = _load_plane(p_h, pair, m_slot, 1, WIDTH, PADDED)
+    scale = _load_h_scale(p_h_scale, pair, m_slot, WIDTH, H_BLOCK, PADDED)
+    if REST > 0:
+        rest_words, rest_factor, rest_pair, m_rest = rest
+        rest_even = _load_plane(p_h, rest_pair, m_rest, 0, WIDTH, PADDED)
+        rest_odd = _load_plane(p_h, rest_pair, m_rest, 1, WIDTH, PADDED)
+        rest_scale = _load_h_scale(p_h_scale, rest_pair, m_rest, WIDTH, H_BLOCK, PADDED)
+    issue_loads(PDL)
+    even = _load_plane(p_h, pair, m_slot, 0, WIDTH, PADDED)
+    result = _sum_slots(_sum_units(dot_words(words, even, odd), UNIT) * scale, factor, UNIT, GROUP)
+    if REST > 0:
+        units = _sum_units(dot_words(rest_words, rest_even, rest_odd), UNIT) * rest_scale
+        result += _sum_slots(units, rest_factor, UNIT, GROUP)
+    return result
+
+
+@triton.jit
+def _sum_slots_float(tile, p_h, WIDTH: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr):
+    """Return the outputs (BLOCK,) of a tile (words, factor, pair, mask of slots) for float32 h."""
+    words, factor, pair, m_slot = tile
+    o_word = tl.arange(0, PADDED)[None, :]
+    m_word = m_slot[:, None] & (o_word < WIDTH // 8)
+    return _sum_slots(_dot_floats(words, p_h + pair[:, None] * WIDTH + o_word * 8, m_word), factor, 1, GROUP)
 
 
 @triton.jit
@@ -205,43 +270,29 @@ def down(
     token = (tl.program_id(0) // (HIDDEN // BLOCK)).to(tl.int64)
     first = tl.program_id(0) % (HIDDEN // BLOCK) * BLOCK
     # Ids and router weights are two kernels old: `gate_up` waited for them before this kernel could start.
-    words, factor, pair, m_slot = _load_slots(
-        p_weights, p_ids, p_weight, p_weight_scale, token, first,
-        EXPERTS, SLOTS, HIDDEN, WIDTH, GROUP, 0, MOST, BLOCK, PADDED,
-    )  # fmt: skip
+    expert, routed, pair, m_slot = _load_routing(p_weights, p_ids, token, EXPERTS, SLOTS, 0, MOST)
+    words, factor = load_down(
+        p_weight, p_weight_scale, expert, routed, m_slot, first, HIDDEN, WIDTH, GROUP, BLOCK, PADDED
+    )
+    tile = (words, factor, pair, m_slot)
+    rest = tile
     if REST > 0:
-        rest_words, rest_factor, rest_pair, m_rest = _load_slots(
-            p_weights, p_ids, p_weight, p_weight_scale, token, first,
-            EXPERTS, SLOTS, HIDDEN, WIDTH, GROUP, MOST, REST, BLOCK, PADDED,
-        )  # fmt: skip
+        expert, routed, pair, m_slot = _load_routing(p_weights, p_ids, token, EXPERTS, SLOTS, MOST, REST)
+        words, factor = load_down(
+            p_weight, p_weight_scale, expert, routed, m_slot, first, HIDDEN, WIDTH, GROUP, BLOCK, PADDED
+        )
+        rest = (words, factor, pair, m_slot)
     wait_for_previous(PDL)
     # Together with h: a load behind the products would be waited for by itself.
     o_out = token * HIDDEN + first + tl.arange(0, BLOCK)
     if p_residual is not None:
         residual = tl.load(p_residual + o_out).to(tl.float32)
     if INT8:
-        UNIT: tl.constexpr = H_BLOCK // 8
-        odd = _load_plane(p_h, pair, m_slot, 1, WIDTH, PADDED)
-        scale = _load_h_scale(p_h_scale, pair, m_slot, WIDTH, H_BLOCK, PADDED)
-        if REST > 0:
-            rest_even = _load_plane(p_h, rest_pair, m_rest, 0, WIDTH, PADDED)
-            rest_odd = _load_plane(p_h, rest_pair, m_rest, 1, WIDTH, PADDED)
-            rest_scale = _load_h_scale(p_h_scale, rest_pair, m_rest, WIDTH, H_BLOCK, PADDED)
-        issue_loads(PDL)
-        even = _load_plane(p_h, pair, m_slot, 0, WIDTH, PADDED)
-        result = _sum_slots(_sum_units(dot_words(words, even, odd), UNIT) * scale, factor, UNIT, GROUP)
-        if REST > 0:
-            units = _sum_units(dot_words(rest_words, rest_even, rest_odd), UNIT) * rest_scale
-            result += _sum_slots(units, rest_factor, UNIT, GROUP)
+        result = sum_slots_int8(tile, rest, p_h, p_h_scale, WIDTH, GROUP, H_BLOCK, PADDED, REST, PDL)
     else:
-        o_word = tl.arange(0, PADDED)[None, :]
-        m_word = m_slot[:, None] & (o_word < WIDTH // 8)
-        products = _dot_floats(words, p_h + pair[:, None] * WIDTH + o_word * 8, m_word)
-        result = _sum_slots(products, factor, 1, GROUP)
+        result = _sum_slots_float(tile, p_h, WIDTH, GROUP, PADDED)
         if REST > 0:
-            m_word = m_rest[:, None] & (o_word < WIDTH // 8)
-            products = _dot_floats(rest_words, p_h + rest_pair[:, None] * WIDTH + o_word * 8, m_word)
-            result += _sum_slots(products, rest_factor, 1, GROUP)
+            result += _sum_slots_float(rest, p_h, WIDTH, GROUP, PADDED)
     if p_residual is not None:
         result += residual
     tl.store(p_out + o_out, result.to(p_out.dtype.element_ty))

@@ -9,7 +9,7 @@ import torch
 from cuda_kernels.checks import FLOATS, check, check_int8_rows, check_scales, check_tensor, checked
 from cuda_kernels.int4 import Int8Rows
 from cuda_kernels.library import Operator
-from cuda_kernels.moe import cases, launch, reference, routing_op
+from cuda_kernels.moe import cases, launch, reference, routed_launch, routing_op
 from cuda_kernels.moe.layout import DenseExperts, Int4Experts, Routing
 
 
@@ -100,12 +100,56 @@ def _fake_fused_moe_int4_int8(
     return out
 
 
+def _with_experts(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function(x, norm_weight, eps, logits, experts, *rest)` with the flat arguments of an operator."""
+
+    def run(
+        x: torch.Tensor, norm_weight: torch.Tensor, eps: float, logits: torch.Tensor, *rest: Any, **out: Any
+    ) -> Any:
+        names = (field.name for field in fields(Int4Experts))
+        experts = Int4Experts(**dict(zip(names, rest[:4], strict=True)))
+        return function(x, norm_weight, eps, logits, experts, *rest[4:], **out)
+
+    return run
+
+
+def _fake_routed_moe_int4_int8(
+    x: torch.Tensor,
+    norm_weight: torch.Tensor,
+    eps: float,
+    logits: torch.Tensor,
+    experts: Int4Experts,
+    top_k: int,
+    shared_experts: int,
+) -> torch.Tensor:
+    operator = "routed_moe_int4_int8"
+    check_tensor(operator, "x", x, shape=("T", "H"), dtype=FLOATS)
+    check_tensor(operator, "norm_weight", norm_weight, shape=(x.shape[1],), dtype=FLOATS, device=x.device)
+    check_tensor(operator, "logits", logits, shape=(x.shape[0], "E"), dtype=torch.float32, device=x.device)
+    _check_int4_experts(operator, x.shape[1], experts, x.device)
+    check(shared_experts >= 0, operator, "shared_experts", "at least 0", shared_experts)
+    count = logits.shape[1] - (1 if shared_experts else 0)
+    check(1 <= top_k <= count, operator, "top_k", f"a number of experts in [1, {count}]", top_k)
+    have, needed = experts.gate_up.shape[0], count + shared_experts
+    check(have == needed, operator, "gate_up", f"{needed} experts, routed and shared", have)
+    return torch.empty_like(x)
+
+
 _INT4_EXPERTS = "Tensor gate_up, Tensor gate_up_scales, Tensor down, Tensor down_scales, Tensor? residual"
 
 COMPILE_CASES = cases.COMPILE_CASES
 
 OPERATORS = (
     *routing_op.OPERATORS,
+    Operator(
+        schema=(
+            "routed_moe_int4_int8(Tensor x, Tensor norm_weight, float eps, Tensor logits, Tensor gate_up, "
+            "Tensor gate_up_scales, Tensor down, Tensor down_scales, int top_k, int shared_experts) -> Tensor"
+        ),
+        reference=_with_experts(checked(_fake_routed_moe_int4_int8, reference.routed_moe_int4_int8)),
+        fake=_with_experts(_fake_routed_moe_int4_int8),
+        cuda=_with_experts(routed_launch.routed_moe_int4_int8),
+    ),
     Operator(
         schema=(
             "fused_moe(Tensor x, Tensor weights, Tensor ids, Tensor gate_up, Tensor down, Tensor? residual) -> Tensor"
@@ -182,6 +226,31 @@ def fused_moe_int4_int8(
     """
     result: torch.Tensor = torch.ops.cuda_kernels.fused_moe_int4_int8(
         *rows, routing.weights, routing.ids, *_tensors(experts), residual, out_dtype
+    )
+    return result
+
+
+def routed_moe_int4_int8(
+    x: torch.Tensor,
+    norm_weight: torch.Tensor,
+    eps: float,
+    logits: torch.Tensor,
+    experts: Int4Experts,
+    *,
+    top_k: int,
+    shared_experts: int = 0,
+) -> torch.Tensor:
+    """Return x plus `fused_moe_int4_int8` of its norm, (T, H) in x's dtype, routed by logits that have not seen the norm.
+
+    x: (T, H) float32, bfloat16 or float16, contiguous; norm_weight: (H,), unit offset.
+    logits: (T, E) float32, (T, E + 1) with shared experts: the router's product with x · (1 + norm_weight), such as
+        `int4_linear_router_int8` makes. The norm divides them by the rms of x, which is done here.
+    experts: the routed and then the shared ones; top_k and shared_experts as for `moe_router`.
+
+    Raises ValueError on wrong shape, dtype, device or strides, and on numbers of experts that do not fit.
+    """
+    result: torch.Tensor = torch.ops.cuda_kernels.routed_moe_int4_int8(
+        x, norm_weight, eps, logits, *_tensors(experts), top_k, shared_experts
     )
     return result
 

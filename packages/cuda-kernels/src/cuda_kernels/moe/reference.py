@@ -23,8 +23,12 @@ def moe_router(
     x_TH: torch.Tensor, weight_EH: torch.Tensor, top_k: int, shared_experts: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return (weights (T, k) float32, ids (T, k) int32): softmax over the top_k logits, then the shared experts."""
-    logits = x_TH.to(torch.float32) @ weight_EH.to(torch.float32).T
-    experts = weight_EH.shape[0] - (1 if shared_experts else 0)
+    return choose(x_TH.to(torch.float32) @ weight_EH.to(torch.float32).T, top_k, shared_experts)
+
+
+def choose(logits: torch.Tensor, top_k: int, shared_experts: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what `moe_router` does, from its logits (T, E), the last of which gates the shared experts."""
+    experts = logits.shape[1] - (1 if shared_experts else 0)
     # A stable sort and not topk: among equal logits the lower index comes first.
     values, order = torch.sort(logits[:, :experts], dim=-1, descending=True, stable=True)
     weights = torch.softmax(values[:, :top_k], dim=-1)
@@ -56,6 +60,23 @@ def rms_norm_router_int8(
         *moe_router(normed, weight_EH, top_k, shared_experts),
         *int4.quantize_activation(normed, group_size=group_size),
     )
+
+
+def routed_moe_int4_int8(
+    x_TH: torch.Tensor,
+    norm_weight_H: torch.Tensor,
+    eps: float,
+    logits_TE: torch.Tensor,
+    experts: Int4Experts,
+    top_k: int,
+    shared_experts: int,
+) -> torch.Tensor:
+    """Return x plus the products of its normed rows with the experts that the logits, scaled as the norm does, choose."""
+    x = x_TH.to(torch.float32)
+    weights, ids = choose(logits_TE * torch.rsqrt(x.square().mean(1, keepdim=True) + eps), top_k, shared_experts)
+    group = x_TH.shape[1] // experts.gate_up_scales.shape[2]
+    normed = int4.quantize_activation(rms_norm(x, norm_weight_H, eps, unit_offset=True), group_size=group)
+    return fused_moe_int4_int8(normed, Routing(weights=weights, ids=ids), experts, x_TH, x_TH.dtype)
 
 
 def fused_moe(

@@ -9,28 +9,22 @@ many tokens a program computes all logits of a block of tokens on the tensor cor
 import triton
 import triton.language as tl
 
+from cuda_kernels.moe.choice import (
+    LOWEST,
+    are_unique,
+    experts_of,
+    largest_of_equals,
+    largest_values,
+    ordered,
+    value_of,
+)
 from cuda_kernels.primitives import prefetch_share, quantize_words, store_quantized, wait_for_previous
-
-_LOWEST = tl.constexpr(-(2**31))
-
-
-@triton.jit
-def _ordered(x):
-    """Return an int32 that orders as float32 x does, NaN highest and -0.0 with 0.0; its own inverse but for those."""
-    bits = tl.where(x == 0.0, 0.0, x).to(tl.int32, bitcast=True)
-    return tl.where(x != x, 0x7FC00000, bits ^ ((bits >> 31) & 0x7FFFFFFF))
-
-
-@triton.jit
-def _value(key):
-    """Return the float32 that `_ordered` made a key of."""
-    return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def _message(x):
     """Return the key of x as an int32 that is never 0, which stands for a logit that is not there yet."""
-    key = _ordered(x)
+    key = ordered(x)
     return tl.where(key >= 0, key + 1, key)
 
 
@@ -49,43 +43,7 @@ def _receive(p_messages, o_expert, EXPERTS: tl.constexpr, SHARED: tl.constexpr):
         gate = tl.load(p_messages + o_gate, mask=m_gate, other=1, volatile=True)
     tl.store(p_messages + o_expert, tl.zeros_like(messages), mask=m_expert)
     tl.store(p_messages + o_gate, tl.zeros_like(gate), mask=m_gate)
-    return messages - (messages > 0).to(tl.int32), _value(gate - (gate > 0).to(tl.int32))
-
-
-@triton.jit
-def _largest_values(keys, COUNT: tl.constexpr):
-    """Return the COUNT largest different keys of each row (B, E), a tuple of (B,), by one reduction each."""
-    largest = ()
-    for _slot in tl.static_range(COUNT):
-        key = tl.max(keys, 1)
-        keys = tl.where(keys < key[:, None], keys, _LOWEST)
-        largest = largest + (key,)  # noqa: RUF005  (Triton knows no unpacking)
-    return largest
-
-
-@triton.jit
-def _experts_of(keys, values, COUNT: tl.constexpr):
-    """Return the columns of keys (B, E) that hold each of COUNT values, each of which occurs once."""
-    o_expert = tl.arange(0, keys.shape[1])[None, :]
-    experts = ()
-    for slot in tl.static_range(COUNT):
-        expert = tl.sum(tl.where(keys == values[slot][:, None], o_expert, 0), 1)
-        experts = experts + (expert,)  # noqa: RUF005
-    return experts
-
-
-@triton.jit
-def _largest_of_equals(keys, COUNT: tl.constexpr):
-    """Return the COUNT largest keys of each row (B, E) and their columns; of equal ones the lower column first."""
-    o_expert = tl.arange(0, keys.shape[1])[None, :]
-    values, experts = (), ()
-    for _slot in tl.static_range(COUNT):
-        key = tl.max(keys, 1)
-        expert = tl.min(tl.where(keys == key[:, None], o_expert, 0x7FFFFFFF), 1)
-        keys = tl.where(o_expert == expert[:, None], _LOWEST, keys)
-        values = values + (key,)  # noqa: RUF005
-        experts = experts + (expert,)  # noqa: RUF005
-    return values, experts
+    return messages - (messages > 0).to(tl.int32), value_of(gate - (gate > 0).to(tl.int32))
 
 
 @triton.jit
@@ -109,7 +67,7 @@ def _store_choice(
     weights = tl.zeros((B, PADDED_SLOTS), tl.float32)
     total = tl.zeros((B,), tl.float32)
     for slot in tl.static_range(TOP_K):
-        weight = tl.exp(_value(keys[slot]) - _value(keys[0]))
+        weight = tl.exp(value_of(keys[slot]) - value_of(keys[0]))
         total += weight
         ids = tl.where(o_slot == slot, experts[slot][:, None], ids)
         weights = tl.where(o_slot == slot, weight[:, None], weights)
@@ -138,15 +96,13 @@ def _choose(
     PADDED_SLOTS: tl.constexpr,
 ):
     """Store the routing of tokens (B,) by keys (B, ≥ EXPERTS) of the logits and the shared experts' gate (B,)."""
-    keys = tl.where(tl.arange(0, keys.shape[1])[None, :] < EXPERTS, keys, _LOWEST)
-    largest = _largest_values(keys, TOP_K)
-    least = largest[TOP_K - 1]
-    count = tl.sum((keys >= least[:, None]).to(tl.int32), 1)
-    if tl.min(((count == TOP_K) & (least > _LOWEST)).to(tl.int32), 0) == 1:
-        chosen = _experts_of(keys, largest, TOP_K)
+    keys = tl.where(tl.arange(0, keys.shape[1])[None, :] < EXPERTS, keys, LOWEST)
+    largest = largest_values(keys, TOP_K)
+    if are_unique(keys, largest[TOP_K - 1], TOP_K):
+        chosen = experts_of(keys, largest, TOP_K)
         _store_choice(largest, chosen, gate, p_weights, p_ids, token, tokens, EXPERTS, TOP_K, SHARED, PADDED_SLOTS)
     else:
-        values, experts = _largest_of_equals(keys, TOP_K)
+        values, experts = largest_of_equals(keys, TOP_K)
         _store_choice(values, experts, gate, p_weights, p_ids, token, tokens, EXPERTS, TOP_K, SHARED, PADDED_SLOTS)
 
 
@@ -314,4 +270,4 @@ def route_blocks(
             gate += tl.sum(x * shared[None, :], 1)
     if SPLIT:
         acc = tl.sum(tl.reshape(acc, (PADDED_EXPERTS, BLOCK, 2)), 2)
-    _choose(_ordered(tl.trans(acc)), gate, p_weights, p_ids, token, tokens, EXPERTS, TOP_K, SHARED, PADDED_SLOTS)
+    _choose(ordered(tl.trans(acc)), gate, p_weights, p_ids, token, tokens, EXPERTS, TOP_K, SHARED, PADDED_SLOTS)

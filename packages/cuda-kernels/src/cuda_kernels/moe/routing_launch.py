@@ -9,8 +9,8 @@ import triton
 
 from cuda_kernels.counters import arrival_counters
 from cuda_kernels.moe import align, router
-from cuda_kernels.moe.configs import AHEAD_NBYTES, RouterConfig, router_config
-from cuda_kernels.primitives import has_dependent_launch
+from cuda_kernels.moe.configs import RouterConfig, router_config
+from cuda_kernels.primitives import bytes_ahead, has_dependent_launch
 
 CHUNK = 128  # pairs a program
 EXPERT_BLOCK = 16
@@ -111,16 +111,14 @@ def launch_router(
         "num_warps": config.warps,
     }
     group = hidden // norm.scale.shape[1] if norm else None
-    if ahead is not None:
-        # What asks for it is as new as dependent launch, and wants 16 bytes at a time.
-        ahead = ahead.view(-1).view(torch.uint8) if pdl and ahead.data_ptr() % 16 == 0 else None
     if config.rowwise:
+        p_ahead, ahead_nbytes = bytes_ahead(ahead)
         router.route_rows[(triton.cdiv(weight.shape[0], config.block) + 1, tokens)](
             p_messages=arrival_counters(x.device, tokens * weight.shape[0]),
             GROUP=group,
             PADDED_HIDDEN=triton.next_power_of_2(hidden),
-            p_ahead=ahead,
-            ahead_nbytes=0 if ahead is None else min(ahead.nbytes, AHEAD_NBYTES) // 16 * 16,
+            p_ahead=p_ahead,
+            ahead_nbytes=ahead_nbytes,
             **shared,
         )
     else:

@@ -2,7 +2,7 @@
 
 import torch
 
-from cuda_kernels.checks import FLOATS, check, check_tensor, checked, new_int8_rows
+from cuda_kernels.checks import FLOATS, check, check_ahead, check_tensor, checked, new_int8_rows
 from cuda_kernels.int4 import Int8Rows
 from cuda_kernels.library import Operator
 from cuda_kernels.moe import reference, routing_launch
@@ -42,9 +42,7 @@ def _fake_rms_norm_router_int8(
     operator = "rms_norm_router_int8"
     _check_router(operator, x, weight, top_k, shared_experts)
     check_tensor(operator, "norm_weight", norm_weight, shape=(x.shape[1],), dtype=FLOATS, device=x.device)
-    if ahead is not None:
-        check(ahead.is_contiguous(), operator, "ahead", "a contiguous tensor", f"strides {ahead.stride()}")
-        check(ahead.device == x.device, operator, "ahead", f"a tensor on {x.device}", f"one on {ahead.device}")
+    check_ahead(operator, ahead, x.device)
     rows = new_int8_rows(operator, x, x.shape[1], group_size)
     return *_new_routing(x, top_k + shared_experts), *rows
 

@@ -9,6 +9,7 @@ from qwen35_moe.checkpoint.reader import Checkpoint
 from qwen35_moe.checkpoint.table import Block, Target, check_names, targets, text_names
 from qwen35_moe.config import ModelConfig, read_config
 from qwen35_moe.model.decoder import Decoder
+from qwen35_moe.model.folding import with_folded_routers
 from qwen35_moe.model.rope import rope_table
 from qwen35_moe.model.weights import Int4, ModelFormat
 from qwen35_moe.quantize.int4 import QuantizedMatrix, check_group_size
@@ -42,6 +43,13 @@ def stream_weights(
 
     Raises ExportError, before the first is read, where `form`'s group size does not divide a matrix.
     """
+    weights = _read_weights(checkpoint, config, form, context)
+    return weights if form.int8_group_size is None else with_folded_routers(weights)
+
+
+def _read_weights(
+    checkpoint: Checkpoint, config: ModelConfig, form: ModelFormat, context: int
+) -> Iterator[tuple[str, torch.Tensor]]:
     names = text_names(checkpoint)
     if form.int4 is not None:
         for name, columns in quantized_columns(checkpoint, config):

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from qwen35_moe.config import ModelConfig
-from qwen35_moe.model.weights import Int8Rows, Linear, ModelFormat, Norm, Rows, parameter, quantize_rows
+from qwen35_moe.model.weights import Linear, MixedRows, ModelFormat, Norm, parameter, quantize_rows
 
 
 class Attention(nn.Module):
@@ -39,14 +39,8 @@ class Attention(nn.Module):
 
     def decode(
         self, hidden_BH: torch.Tensor, norm: Norm, rope: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor
-    ) -> torch.Tensor:
-        """Add to a row of each slot what it, normed, attends to."""
-        ops, group = torch.ops.cuda_kernels, self.form.int8_group_size
+    ) -> MixedRows:
+        """Return what a row of each slot, normed, attends to, before the output projection."""
         inputs = (self.in_proj.behind(norm, hidden_BH), self.q_norm, self.k_norm, rope)
         state = (self.k_cache, self.v_cache, positions, slots, self.eps)
-        mixed: Rows = (
-            ops.attention_decode(*inputs, *state)
-            if group is None
-            else Int8Rows(*ops.attention_decode_int8(*inputs, *state, group))
-        )
-        return self.out_proj(mixed, hidden_BH)
+        return MixedRows(x=torch.ops.cuda_kernels.attention_decode(*inputs, *state))

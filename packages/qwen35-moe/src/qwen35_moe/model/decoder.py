@@ -29,7 +29,8 @@ class Layer(nn.Module):
             if kind == "full_attention"
             else DeltaNet(config, form, slots=slots)
         )
-        self.moe = MoE(config, form)
+        self.moe = MoE(config, form, mixed=self.mixer.out_proj.inputs)
+        self.form = form
 
     def prefill(self, hidden_TH: torch.Tensor, *where: torch.Tensor) -> torch.Tensor:
         """Run T tokens of one slot; `where` is the rope table, start and slot."""
@@ -38,8 +39,11 @@ class Layer(nn.Module):
 
     def decode(self, hidden_BH: torch.Tensor, ahead: torch.Tensor | None, *where: torch.Tensor) -> torch.Tensor:
         """Run one token of each slot; `where`: rope table, positions, slots; `ahead`: weights that are due next."""
-        result: torch.Tensor = self.moe(self.mixer.decode(hidden_BH, self.norm, *where), ahead)
-        return result
+        mixed, project = self.mixer.decode(hidden_BH, self.norm, *where), self.mixer.out_proj
+        if self.form.int8_group_size is None:
+            result: torch.Tensor = self.moe(project(mixed.normed(), hidden_BH))
+            return result
+        return self.moe.routed(*project.with_logits(mixed, hidden_BH, self.moe.folded, ahead))
 
 
 class Decoder(nn.Module):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from qwen35_moe.config import ModelConfig
-from qwen35_moe.model.weights import Linear, ModelFormat, Norm, parameter, quantize_rows
+from qwen35_moe.model.weights import Linear, MixedRows, ModelFormat, Norm, parameter, quantize_rows
 
 
 class DeltaNet(nn.Module):
@@ -54,8 +54,8 @@ class DeltaNet(nn.Module):
 
     def decode(
         self, hidden_BH: torch.Tensor, norm: Norm, rope: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor
-    ) -> torch.Tensor:
-        """Add to a row of each slot what it, normed, gives through the slot's state."""
+    ) -> MixedRows:
+        """Return what a row of each slot, normed, gives through the slot's state, before the output projection."""
         projection = self.in_proj.behind(norm, hidden_BH)
         weights = (self.conv_weight, self.a_log, self.dt_bias)
         state = (self.conv_state, self.recurrent_state)
@@ -63,4 +63,4 @@ class DeltaNet(nn.Module):
             projection, *weights, *state, positions, slots, self.key_heads
         )
         gate = projection[:, self.z_columns].contiguous()
-        return self.out_proj.behind_gated(self.norm_weight, self.eps, mixed, gate, hidden_BH)
+        return MixedRows(x=mixed, gate=gate, norm_weight=self.norm_weight, eps=self.eps)

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from qwen35_moe.config import ModelConfig
+from qwen35_moe.model import folding
 from qwen35_moe.model.weights import ModelFormat, parameter
 
 
@@ -34,27 +35,30 @@ class Experts(nn.Module):
 
 
 class MoE(nn.Module):
-    """hidden + experts(norm(hidden)); `router` is (E + 1, H): the routed experts, then the gate of the shared one."""
+    """hidden + experts(norm(hidden)); `router` is (E + 1, H): the routed experts, then the gate of the shared one.
 
-    def __init__(self, config: ModelConfig, form: ModelFormat) -> None:
+    folded: (E + 1, H + mixed), with int8 activations: the router multiplied out with the projection before it, which
+        has `mixed` inputs; see folding.py.
+    """
+
+    def __init__(self, config: ModelConfig, form: ModelFormat, *, mixed: int) -> None:
         super().__init__()
         self.top_k, self.shared = config.num_experts_per_tok, config.shared_experts
         self.eps = config.rms_norm_eps
         self.form = form
         self.norm = parameter(config.hidden_size, dtype=form.dtype)
         self.router = parameter(config.num_experts + 1, config.hidden_size, dtype=form.dtype)
+        if form.int8_group_size is not None:
+            self.folded = parameter(config.num_experts + 1, config.hidden_size + mixed, dtype=folding.DTYPE)
         self.experts = Experts(config, form)
 
-    def forward(self, hidden_TH: torch.Tensor, ahead: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the hidden rows with the weighted sum of their experts added.
-
-        ahead: weights that are due next; the router has time to bring them nearer.
-        """
+    def forward(self, hidden_TH: torch.Tensor) -> torch.Tensor:
+        """Return the hidden rows with the weighted sum of their experts added."""
         ops, experts = torch.ops.cuda_kernels, self.experts
         group = self.form.int8_group_size
         if group is not None:
             weights, ids, *x8 = ops.rms_norm_router_int8(
-                hidden_TH, self.norm, self.eps, self.router, self.top_k, self.shared, group, ahead
+                hidden_TH, self.norm, self.eps, self.router, self.top_k, self.shared, group
             )
             return ops.fused_moe_int4_int8(*x8, weights, ids, *experts.int4_weights, hidden_TH, self.form.dtype)
         x_TH = ops.rms_norm(hidden_TH, self.norm, self.eps, True)
@@ -62,3 +66,10 @@ class MoE(nn.Module):
         if self.form.int4 is None:
             return ops.fused_moe(x_TH, weights, ids, experts.gate_up, experts.down, hidden_TH)
         return ops.fused_moe_int4(x_TH, weights, ids, *experts.int4_weights, hidden_TH)
+
+    def routed(self, hidden_TH: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        """Return what `forward` does, with int8 activations, from the logits of the folded router."""
+        result: torch.Tensor = torch.ops.cuda_kernels.routed_moe_int4_int8(
+            hidden_TH, self.norm, self.eps, logits, *self.experts.int4_weights, self.top_k, self.shared
+        )
+        return result

@@ -45,6 +45,26 @@ class Int8Rows(NamedTuple):
 Rows = torch.Tensor | Int8Rows
 
 
+class MixedRows(NamedTuple):
+    """Rows x (T, K) between a mixer and its output projection.
+
+    With a gate (T, K) they are still to be normed over each run of len(norm_weight) columns and multiplied with
+    norm_weight and silu(gate).
+    """
+
+    x: torch.Tensor
+    gate: torch.Tensor | None = None
+    norm_weight: torch.Tensor | None = None
+    eps: float = 0.0
+
+    def normed(self) -> torch.Tensor:
+        """Return the rows that the projection multiplies."""
+        if self.gate is None:
+            return self.x
+        result: torch.Tensor = torch.ops.cuda_kernels.rms_norm_gated(self.x, self.gate, self.norm_weight, self.eps)
+        return result
+
+
 def parameter(*sizes: int, dtype: torch.dtype) -> nn.Parameter:
     """Return an uninitialized weight that takes no gradient."""
     return nn.Parameter(torch.empty(sizes, dtype=dtype), requires_grad=False)
@@ -97,20 +117,17 @@ class Linear(nn.Module):
             x_TK, norm.weight, norm.eps, self.weight, self.scales, self.out_dtype
         )
 
-    def behind_gated(
-        self,
-        norm_weight: torch.Tensor,
-        eps: float,
-        x_TK: torch.Tensor,
-        gate_TK: torch.Tensor,
-        residual_TN: torch.Tensor,
-    ) -> torch.Tensor:
-        """Return the product of rows normed over each run of len(norm_weight) columns and gated, plus the residual."""
-        ops, norm = torch.ops.cuda_kernels, (x_TK, gate_TK, norm_weight, eps)
-        if self.form.int8_group_size is None:
-            result: torch.Tensor = self(ops.rms_norm_gated(*norm), residual_TN)
-            return result
-        return ops.rms_norm_gated_int4_linear_int8(*norm, self.weight, self.scales, residual_TN, self.out_dtype)
+    def with_logits(
+        self, mixed: MixedRows, residual_TN: torch.Tensor, router: torch.Tensor, ahead: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the product with int8 activations plus the residual, and the logits of a folded router.
+
+        ahead: weights that are due behind the experts.
+        """
+        result: tuple[torch.Tensor, torch.Tensor] = torch.ops.cuda_kernels.int4_linear_router_int8(
+            *mixed, self.weight, self.scales, residual_TN, router, self.out_dtype, ahead
+        )
+        return result
 
     def forward(self, x: Rows, residual_TN: torch.Tensor | None = None) -> torch.Tensor:
         """Multiply rows that are in the form of `Norm` or `quantize_rows`."""
