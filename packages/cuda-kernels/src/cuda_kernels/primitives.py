@@ -82,25 +82,33 @@ def issue_loads(PDL: tl.constexpr):
 
 
 @triton.jit
-def prefetch_share(p_bytes, nbytes, share, SHARES: tl.constexpr, LANES: tl.constexpr):
-    """Ask the L2 for share `share` of SHARES of nbytes bytes from p_bytes on, both multiples of 16; changes nothing.
+def prefetch_share(p_bytes, nbytes, share, shares):
+    """Ask the L2 for one of `shares` shares of nbytes bytes from p_bytes on, both multiples of 16; changes nothing.
 
-    LANES: how many parts the share is asked for in, a power of two.
+    The first warp of the program asks, each thread for a part: a tensor of 32 parts would be repeated by every warp.
     """
-    part = (nbytes // 16 + SHARES * LANES - 1) // (SHARES * LANES) * 16
-    start = (share * LANES + tl.arange(0, LANES)) * part
-    count = tl.minimum(nbytes - start, part)
+    part = tl.cdiv(nbytes // 16, shares * 32) * 16
+    start = share * 32 * part
     tl.inline_asm_elementwise(
         """
         {
         .reg .pred some;
-        setp.gt.s32 some, $2, 0;
-        @some cp.async.bulk.prefetch.L2.global [$1], $2;
+        .reg .b32 thread, offset, count;
+        .reg .b64 address;
+        mov.u32 thread, %tid.x;
+        mul.lo.s32 offset, thread, $2;
+        sub.s32 count, $3, offset;
+        min.s32 count, count, $2;
+        setp.lt.u32 some, thread, 32;
+        setp.gt.and.s32 some, count, 0, some;
+        cvt.s64.s32 address, offset;
+        add.s64 address, address, $1;
+        @some cp.async.bulk.prefetch.L2.global [address], count;
         mov.b32 $0, 0;
         }
         """,
-        "=r,l,r",
-        [(p_bytes + start).to(tl.int64), count],
+        "=r,l,r,r",
+        [(p_bytes + start).to(tl.int64), part, nbytes - start],
         dtype=tl.int32,
         is_pure=False,
         pack=1,

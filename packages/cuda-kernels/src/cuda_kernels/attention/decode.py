@@ -90,7 +90,7 @@ def attention_split_kernel(
     if PDL:
         # In registers the values would wait for the keys, which go to shared memory first.
         nbytes = tl.minimum(end - begin, 2 * BLOCK_N) * (D * p_v_cache.dtype.element_ty.primitive_bitwidth // 8)
-        prefetch_share((p_v_cache + base + begin * D).to(tl.pointer_type(tl.uint8)), nbytes, 0, 1, 4)
+        prefetch_share((p_v_cache + base + begin * D).to(tl.pointer_type(tl.uint8)), nbytes, 0, 1)
     k = tl.load(p_k_cache + o_tile + begin * D, mask=m_n[:, None], other=0.0)
     one, always = tl.zeros((1, 1), tl.int32), tl.full((1, 1), 1, tl.int1)
     q_direct, q_crossed = load_rotation(p_q_norm, p_rope + position * ROTARY + one, always, D, ROTARY)

@@ -11,7 +11,7 @@ from cuda_kernels.linear.routed_matvec import routed_matvec_kernel
 from cuda_kernels.norm.launch import rms_norm_gated
 from cuda_kernels.primitives import bytes_ahead, has_dependent_launch
 
-LOGITS = 4  # a program
+LOGITS = 2  # a program
 
 
 def int4_linear_router_int8(

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from cuda_kernels.linear.norm_matvec import inverse_rms_of_runs, normed_strip
-from cuda_kernels.primitives import issue_loads, prefetch_share, start_next, wait_for_previous
+from cuda_kernels.primitives import issue_loads, start_next, wait_for_previous
 
 
 @triton.jit(do_not_specialize=["ahead_nbytes"])
@@ -45,15 +45,12 @@ def routed_matvec_kernel(
     strips = tl.cdiv(N, BLOCK_N)
     if tl.program_id(0) < strips:
         normed_strip(
-            tl.program_id(0), p_x, p_gate, p_norm, p_weight, p_scales, p_residual, p_out, eps,
+            tl.program_id(0), p_x, p_gate, p_norm, p_weight, p_scales, p_residual, p_out, p_ahead, eps, ahead_nbytes,
             N, W, RUN, GROUP, BLOCK_N, BLOCK_W, PDL,
         )  # fmt: skip
     else:
-        share = tl.program_id(0) - strips
-        if p_ahead is not None:
-            prefetch_share(p_ahead, ahead_nbytes, share, (E + BLOCK_E - 1) // BLOCK_E, 32)
         _logits(
-            share * BLOCK_E, p_x, p_gate, p_norm, p_residual, p_router, p_logits, eps,
+            (tl.program_id(0) - strips) * BLOCK_E, p_x, p_gate, p_norm, p_residual, p_router, p_logits, eps,
             N, E, W, RUN, BLOCK_W, BLOCK_R, BLOCK_E, PDL,
         )  # fmt: skip
 

@@ -86,7 +86,7 @@ def int4_linear_router_int8(
     eps: float = 0.0,
     ahead: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return residual + x' · weightᵀ (T, N), and the logits (T, E) float32 of a router behind it; one kernel for one row.
+    """Return residual + x' · weightᵀ (T, N), and the logits (T, E) float32 of the router behind it.
 
     x: (T, K) float32, bfloat16 or float16, contiguous; x' is x, or with gate (T, K) and norm_weight (D,) what
         `rms_norm_gated` makes of it. It is quantized to int8 in the groups of `scales` for the product, not for the

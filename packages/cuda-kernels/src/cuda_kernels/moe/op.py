@@ -240,7 +240,7 @@ def routed_moe_int4_int8(
     top_k: int,
     shared_experts: int = 0,
 ) -> torch.Tensor:
-    """Return x plus `fused_moe_int4_int8` of its norm, (T, H) in x's dtype, routed by logits that have not seen the norm.
+    """Return x plus `fused_moe_int4_int8` of its norm, (T, H) in x's dtype, routed by logits made without that norm.
 
     x: (T, H) float32, bfloat16 or float16, contiguous; norm_weight: (H,), unit offset.
     logits: (T, E) float32, (T, E + 1) with shared experts: the router's product with x · (1 + norm_weight), such as

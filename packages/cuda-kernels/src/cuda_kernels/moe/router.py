@@ -157,7 +157,7 @@ def route_rows(
         gain = tl.load(p_norm + o_column, mask=m_column, other=0.0).to(tl.float32) + 1.0
     if p_ahead is not None:
         SHARES: tl.constexpr = (ROWS + BLOCK - 1) // BLOCK
-        prefetch_share(p_ahead, ahead_nbytes, tl.program_id(0), SHARES, 32)
+        prefetch_share(p_ahead, ahead_nbytes, tl.program_id(0), SHARES)
     wait_for_previous(PDL)
 
     p_row = p_x + token.to(tl.int64) * HIDDEN

@@ -4,7 +4,6 @@ T tokens of one sequence, B rows of a batch, H hidden, V vocabulary.
 """
 
 from collections.abc import Iterator
-from itertools import zip_longest
 from typing import cast
 
 import torch
@@ -37,13 +36,13 @@ class Layer(nn.Module):
         result: torch.Tensor = self.moe(self.mixer.prefill(hidden_TH, self.norm, *where))
         return result
 
-    def decode(self, hidden_BH: torch.Tensor, ahead: torch.Tensor | None, *where: torch.Tensor) -> torch.Tensor:
-        """Run one token of each slot; `where`: rope table, positions, slots; `ahead`: weights that are due next."""
+    def decode(self, hidden_BH: torch.Tensor, *where: torch.Tensor) -> torch.Tensor:
+        """Run one token of each slot; `where` is the rope table, positions and slots."""
         mixed, project = self.mixer.decode(hidden_BH, self.norm, *where), self.mixer.out_proj
         if self.form.int8_group_size is None:
             result: torch.Tensor = self.moe(project(mixed.normed(), hidden_BH))
             return result
-        return self.moe.routed(*project.with_logits(mixed, hidden_BH, self.moe.folded, ahead))
+        return self.moe.routed(*project.with_logits(mixed, hidden_BH, self.moe.folded))
 
 
 class Decoder(nn.Module):
@@ -70,10 +69,8 @@ class Decoder(nn.Module):
     def decode(self, tokens_B: torch.Tensor, positions_B: torch.Tensor, slots_B: torch.Tensor) -> torch.Tensor:
         """Return the hidden rows (B, H) of one token of each slot, before the last norm."""
         hidden_BH = functional.embedding(tokens_B, self.embedding)
-        layers = list(self._each_layer())
-        for layer, following in zip_longest(layers, layers[1:]):
-            ahead = following.mixer.in_proj.weight if following is not None else None
-            hidden_BH = layer.decode(hidden_BH, ahead, self.rope, positions_B, slots_B)
+        for layer in self._each_layer():
+            hidden_BH = layer.decode(hidden_BH, self.rope, positions_B, slots_B)
         return hidden_BH
 
     def logits(self, hidden_TH: torch.Tensor) -> torch.Tensor:

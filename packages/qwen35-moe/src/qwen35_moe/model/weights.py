@@ -118,14 +118,11 @@ class Linear(nn.Module):
         )
 
     def with_logits(
-        self, mixed: MixedRows, residual_TN: torch.Tensor, router: torch.Tensor, ahead: torch.Tensor | None
+        self, mixed: MixedRows, residual_TN: torch.Tensor, router: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the product with int8 activations plus the residual, and the logits of a folded router.
-
-        ahead: weights that are due behind the experts.
-        """
+        """Return the product with int8 activations plus the residual, and the logits of a folded router."""
         result: tuple[torch.Tensor, torch.Tensor] = torch.ops.cuda_kernels.int4_linear_router_int8(
-            *mixed, self.weight, self.scales, residual_TN, router, self.out_dtype, ahead
+            *mixed, self.weight, self.scales, residual_TN, router, self.out_dtype
         )
         return result
 
