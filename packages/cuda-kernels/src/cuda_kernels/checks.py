@@ -65,13 +65,6 @@ def check_int8_rows(
         check_tensor(operator, argument, tensor, shape=shape, dtype=torch.float32, device=device)
 
 
-def check_ahead(operator: str, ahead: torch.Tensor | None, device: torch.device) -> None:
-    """Check a tensor that is only to be read into the L2."""
-    if ahead is not None:
-        check(ahead.is_contiguous(), operator, "ahead", "a contiguous tensor", f"strides {ahead.stride()}")
-        check(ahead.device == device, operator, "ahead", f"a tensor on {device}", f"one on {ahead.device}")
-
-
 def new_int8_rows(
     operator: str, x: torch.Tensor, columns: int, group_size: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

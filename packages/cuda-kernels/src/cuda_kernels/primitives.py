@@ -33,17 +33,6 @@ def has_dependent_launch(device: torch.device) -> bool:
     return not INTERPRETED and device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
-AHEAD_NBYTES = 16 << 20  # most that one kernel asks the L2 to hold, a third of that of an H200
-
-
-def bytes_ahead(ahead: torch.Tensor | None) -> tuple[torch.Tensor | None, int]:
-    """Return `ahead` as bytes and how many of them `prefetch_share` should ask for; (None, 0) where it cannot."""
-    # The instruction is as new as dependent launch, and wants 16 bytes at a time.
-    if ahead is None or not has_dependent_launch(ahead.device) or ahead.data_ptr() % 16:
-        return None, 0
-    return ahead.view(-1).view(torch.uint8), min(ahead.nbytes, AHEAD_NBYTES) // 16 * 16
-
-
 @triton.jit
 def wait_for_previous(PDL: tl.constexpr):
     """Wait until the previous kernel's writes are visible, then let the next kernel start.

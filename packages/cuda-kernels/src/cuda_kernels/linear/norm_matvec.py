@@ -13,7 +13,6 @@ from cuda_kernels.linear.matvec import load_residual, load_weights, store_rows
 from cuda_kernels.primitives import (
     dot_groups,
     issue_loads,
-    prefetch_share,
     quantize_words,
     start_next,
     wait_for_previous,
@@ -30,9 +29,7 @@ def normed_strip(
     p_scales,
     p_residual,
     p_out,
-    p_ahead,
     eps,
-    ahead_nbytes,
     N,
     W: tl.constexpr,
     RUN: tl.constexpr,
@@ -45,7 +42,6 @@ def normed_strip(
 
     Without a gate the norm is over the row, times 1 + weight; with one it is over each RUN words, a power of two, times
     weight and silu(gate); without a weight x is taken as it is. GROUP, the words that share a scale, is in words too.
-    p_ahead: bytes that the L2 is to hold, behind the weights of the strips, each of which asks for a share; or None.
     """
     o_n = strip * BLOCK_N + tl.arange(0, BLOCK_N)
     words, scales = load_weights(p_weight, p_scales, o_n, N, 0, W, BLOCK_W, GROUP)
@@ -55,8 +51,6 @@ def normed_strip(
         gain = tl.load(p_norm + o_x % (8 * RUN), mask=m_x, other=0.0).to(tl.float32)
     elif p_norm is not None:
         gain = tl.load(p_norm + o_x, mask=m_x, other=0.0).to(tl.float32) + 1.0
-    if p_ahead is not None:
-        prefetch_share(p_ahead, ahead_nbytes, strip, tl.cdiv(N, BLOCK_N))
     start_next(PDL)
     wait_for_previous(PDL)
 
@@ -122,6 +116,6 @@ def norm_matvec_kernel(
 ):
     """Compute one strip a program; see `normed_strip`."""
     normed_strip(
-        tl.program_id(0), p_x, p_gate, p_norm, p_weight, p_scales, p_residual, p_out, None, eps, 0,
+        tl.program_id(0), p_x, p_gate, p_norm, p_weight, p_scales, p_residual, p_out, eps,
         N, W, RUN, GROUP, BLOCK_N, BLOCK_W, PDL,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from cuda_kernels.linear.launch import int4_linear_int8, quantize_int8
 from cuda_kernels.linear.norm_launch import is_power_of_two_run
 from cuda_kernels.linear.routed_matvec import routed_matvec_kernel
 from cuda_kernels.norm.launch import rms_norm_gated
-from cuda_kernels.primitives import bytes_ahead, has_dependent_launch
+from cuda_kernels.primitives import has_dependent_launch
 
 LOGITS = 2  # a program
 
@@ -24,7 +24,6 @@ def int4_linear_router_int8(
     residual: torch.Tensor,
     router: torch.Tensor,
     out_dtype: torch.dtype,
-    ahead: torch.Tensor | None = None,
     *,
     out: torch.Tensor,
     logits: torch.Tensor,
@@ -34,7 +33,7 @@ def int4_linear_router_int8(
     run = words if norm_weight is None else norm_weight.shape[0] // 8
     is_joined = norm_weight is None or is_power_of_two_run(norm_weight)
     if is_joined and configs.prefers_joined_norm(out.shape[0], outputs, words):
-        _one_row(x, gate, norm_weight, eps, weight, scales, residual, router, ahead, run, out, logits)
+        _one_row(x, gate, norm_weight, eps, weight, scales, residual, router, run, out, logits)
         return
     rows = x.to(torch.float32)
     if norm_weight is not None and gate is not None:
@@ -56,7 +55,6 @@ def _one_row(
     scales: torch.Tensor,
     residual: torch.Tensor,
     router: torch.Tensor,
-    ahead: torch.Tensor | None,
     run: int,
     out: torch.Tensor,
     logits: torch.Tensor,
@@ -64,7 +62,6 @@ def _one_row(
     outputs, words, experts = out.shape[1], weight.shape[1] // 4, router.shape[0]
     strip = configs.norm_strip(outputs, words)
     pdl = has_dependent_launch(x.device)
-    p_ahead, ahead_nbytes = bytes_ahead(ahead)
     grid = triton.cdiv(outputs, strip.block_n) + triton.cdiv(experts, LOGITS)
     routed_matvec_kernel[(grid,)](
         p_x=x,
@@ -76,9 +73,7 @@ def _one_row(
         p_out=out,
         p_router=router,
         p_logits=logits,
-        p_ahead=p_ahead,
         eps=eps,
-        ahead_nbytes=ahead_nbytes,
         N=outputs,
         E=experts,
         W=words,

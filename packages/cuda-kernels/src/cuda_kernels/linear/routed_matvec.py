@@ -13,7 +13,7 @@ from cuda_kernels.linear.norm_matvec import inverse_rms_of_runs, normed_strip
 from cuda_kernels.primitives import issue_loads, start_next, wait_for_previous
 
 
-@triton.jit(do_not_specialize=["ahead_nbytes"])
+@triton.jit
 def routed_matvec_kernel(
     p_x,
     p_gate,
@@ -24,9 +24,7 @@ def routed_matvec_kernel(
     p_out,
     p_router,
     p_logits,
-    p_ahead,
     eps,
-    ahead_nbytes,
     N,
     E: tl.constexpr,
     W: tl.constexpr,
@@ -45,7 +43,7 @@ def routed_matvec_kernel(
     strips = tl.cdiv(N, BLOCK_N)
     if tl.program_id(0) < strips:
         normed_strip(
-            tl.program_id(0), p_x, p_gate, p_norm, p_weight, p_scales, p_residual, p_out, p_ahead, eps, ahead_nbytes,
+            tl.program_id(0), p_x, p_gate, p_norm, p_weight, p_scales, p_residual, p_out, eps,
             N, W, RUN, GROUP, BLOCK_N, BLOCK_W, PDL,
         )  # fmt: skip
     else:

@@ -3,7 +3,7 @@
 import torch
 
 from cuda_kernels import int4
-from cuda_kernels.checks import FLOATS, check, check_ahead, check_tensor, checked
+from cuda_kernels.checks import FLOATS, check, check_tensor, checked
 from cuda_kernels.library import Operator
 from cuda_kernels.linear import routed_launch
 from cuda_kernels.linear.checks import check_weight, new_output
@@ -23,7 +23,6 @@ def _fake(
     residual: torch.Tensor,
     router: torch.Tensor,
     out_dtype: torch.dtype,
-    ahead: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check_tensor(_NAME, "x", x, shape=("T", "K"), dtype=FLOATS)
     check((gate is None) == (norm_weight is None), _NAME, "gate", "it and norm_weight, or neither", "one of them")
@@ -35,7 +34,6 @@ def _fake(
     check_weight(_NAME, weight, scales, x.shape[1], x.device)
     columns = weight.shape[0] + x.shape[1]
     check_tensor(_NAME, "router", router, shape=("E", columns), dtype=FLOATS, device=x.device)
-    check_ahead(_NAME, ahead, x.device)
     out = new_output(_NAME, x, weight, residual, out_dtype)
     return out, x.new_empty((x.shape[0], router.shape[0]), dtype=torch.float32)
 
@@ -50,7 +48,6 @@ def _reference(
     residual: torch.Tensor,
     router: torch.Tensor,
     out_dtype: torch.dtype,
-    ahead: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     rows = x.to(torch.float32)
     if gate is not None and norm_weight is not None:
@@ -64,7 +61,7 @@ OPERATORS = (
     Operator(
         schema=(
             f"{_NAME}(Tensor x, Tensor? gate, Tensor? norm_weight, float eps, Tensor weight, Tensor scales, "
-            "Tensor residual, Tensor router, ScalarType out_dtype, Tensor? ahead=None) -> (Tensor out, Tensor logits)"
+            "Tensor residual, Tensor router, ScalarType out_dtype) -> (Tensor out, Tensor logits)"
         ),
         reference=checked(_fake, _reference),
         fake=_fake,
@@ -84,7 +81,6 @@ def int4_linear_router_int8(
     gate: torch.Tensor | None = None,
     norm_weight: torch.Tensor | None = None,
     eps: float = 0.0,
-    ahead: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return residual + x' · weightᵀ (T, N), and the logits (T, E) float32 of the router behind it.
 
@@ -93,11 +89,10 @@ def int4_linear_router_int8(
         logits.
     weight, scales: (N, K) as for `int4_linear`; residual: (T, N) of out_dtype.
     router: (E, N + K): R and then R · weight, where the logits are to be R · (residual + x' · weightᵀ).
-    ahead: as for `rms_norm_router_int8`.
 
     Raises ValueError on wrong shape, dtype, device or strides.
     """
     result: tuple[torch.Tensor, torch.Tensor] = torch.ops.cuda_kernels.int4_linear_router_int8(
-        x, gate, norm_weight, eps, weight, scales, residual, router, out_dtype, ahead
+        x, gate, norm_weight, eps, weight, scales, residual, router, out_dtype
     )
     return result

@@ -127,18 +127,9 @@ def _routing() -> Iterator[KernelCase]:
     yield KernelCase(
         name="moe.route_rows/int8",
         kernel=router.route_rows,
-        signature={**common, "p_messages": "*i32", "p_ahead": "*u8", "ahead_nbytes": "i32"},
+        signature={**common, "p_messages": "*i32"},
         constexprs={**sizes, "BLOCK": few.block, "PADDED_HIDDEN": HIDDEN},
         num_warps=few.warps,
-        targets=(90, 120),
-    )
-    yield KernelCase(
-        name="moe.route_rows/int8-alone",
-        kernel=router.route_rows,
-        signature={**common, "p_messages": "*i32", "ahead_nbytes": "i32"},
-        constexprs={**sizes, "BLOCK": few.block, "PADDED_HIDDEN": HIDDEN, "p_ahead": None},
-        num_warps=few.warps,
-        targets=(80,),
     )
     for targets in ((90,), (80, 120)):
         many = router_config(1341, SHARED_LIMITS[targets[0]])

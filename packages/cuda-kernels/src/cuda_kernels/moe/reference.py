@@ -49,12 +49,8 @@ def rms_norm_router_int8(
     top_k: int,
     shared_experts: int,
     group_size: int,
-    ahead: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """Return the routing of the normed rows and the rows themselves in int8; the norm is not rounded between.
-
-    ahead: changes nothing.
-    """
+    """Return the routing of the normed rows and the rows themselves in int8; the norm is not rounded between."""
     normed = rms_norm(x_TH.to(torch.float32), norm_weight_H, eps, unit_offset=True)
     return (
         *moe_router(normed, weight_EH, top_k, shared_experts),
@@ -71,7 +67,7 @@ def routed_moe_int4_int8(
     top_k: int,
     shared_experts: int,
 ) -> torch.Tensor:
-    """Return x plus the products of its normed rows with the experts that the logits, scaled as the norm does, choose."""
+    """Return x plus the products of its normed rows with the experts that the logits, so scaled, choose."""
     x = x_TH.to(torch.float32)
     weights, ids = choose(logits_TE * torch.rsqrt(x.square().mean(1, keepdim=True) + eps), top_k, shared_experts)
     group = x_TH.shape[1] // experts.gate_up_scales.shape[2]

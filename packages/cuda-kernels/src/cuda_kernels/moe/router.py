@@ -18,7 +18,7 @@ from cuda_kernels.moe.choice import (
     ordered,
     value_of,
 )
-from cuda_kernels.primitives import prefetch_share, quantize_words, store_quantized, wait_for_previous
+from cuda_kernels.primitives import quantize_words, store_quantized, wait_for_previous
 
 
 @triton.jit
@@ -106,7 +106,7 @@ def _choose(
         _store_choice(values, experts, gate, p_weights, p_ids, token, tokens, EXPERTS, TOP_K, SHARED, PADDED_SLOTS)
 
 
-@triton.jit(do_not_specialize=["ahead_nbytes"])
+@triton.jit
 def route_rows(
     p_x,
     p_norm,
@@ -118,8 +118,6 @@ def route_rows(
     p_values,
     p_scale,
     p_group_sum,
-    p_ahead,
-    ahead_nbytes,
     EXPERTS: tl.constexpr,
     TOP_K: tl.constexpr,
     SHARED: tl.constexpr,
@@ -155,9 +153,6 @@ def route_rows(
     weight = tl.load(p_weight + o_row[:, None] * HIDDEN + o_column[None, :], mask=m_weight, other=0.0)
     if p_norm is not None:
         gain = tl.load(p_norm + o_column, mask=m_column, other=0.0).to(tl.float32) + 1.0
-    if p_ahead is not None:
-        SHARES: tl.constexpr = (ROWS + BLOCK - 1) // BLOCK
-        prefetch_share(p_ahead, ahead_nbytes, tl.program_id(0), SHARES)
     wait_for_previous(PDL)
 
     p_row = p_x + token.to(tl.int64) * HIDDEN

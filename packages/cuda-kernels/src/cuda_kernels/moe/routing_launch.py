@@ -10,7 +10,7 @@ import triton
 from cuda_kernels.counters import arrival_counters
 from cuda_kernels.moe import align, router
 from cuda_kernels.moe.configs import RouterConfig, router_config
-from cuda_kernels.primitives import bytes_ahead, has_dependent_launch
+from cuda_kernels.primitives import has_dependent_launch
 
 CHUNK = 128  # pairs a program
 EXPERT_BLOCK = 16
@@ -55,7 +55,6 @@ def rms_norm_router_int8(
     top_k: int,
     shared_experts: int,
     group_size: int,
-    ahead: torch.Tensor | None = None,
     *,
     weights: torch.Tensor,
     ids: torch.Tensor,
@@ -66,7 +65,7 @@ def rms_norm_router_int8(
     """Fill the routing of the normed x, and its int8 rows."""
     norm = NormInt8(weight=norm_weight, eps=eps, values=values, scale=scale, group_sum=group_sum)
     config = router_config(x.shape[0], _shared_nbytes(x.device))
-    launch_router(x, weight, top_k, shared_experts, weights, ids, norm, config, ahead)
+    launch_router(x, weight, top_k, shared_experts, weights, ids, norm, config)
 
 
 def launch_router(
@@ -78,12 +77,8 @@ def launch_router(
     ids: torch.Tensor,
     norm: NormInt8 | None,
     config: RouterConfig,
-    ahead: torch.Tensor | None = None,
 ) -> None:
-    """Fill `weights` and `ids`, and with `norm` its outputs, by the kernel that `config` names.
-
-    ahead: what the L2 is asked to hold meanwhile, by the kernel of a few tokens.
-    """
+    """Fill `weights` and `ids`, and with `norm` its outputs, by the kernel that `config` names."""
     tokens, hidden = x.shape
     if tokens == 0:
         return
@@ -112,13 +107,10 @@ def launch_router(
     }
     group = hidden // norm.scale.shape[1] if norm else None
     if config.rowwise:
-        p_ahead, ahead_nbytes = bytes_ahead(ahead)
         router.route_rows[(triton.cdiv(weight.shape[0], config.block) + 1, tokens)](
             p_messages=arrival_counters(x.device, tokens * weight.shape[0]),
             GROUP=group,
             PADDED_HIDDEN=triton.next_power_of_2(hidden),
-            p_ahead=p_ahead,
-            ahead_nbytes=ahead_nbytes,
             **shared,
         )
     else:

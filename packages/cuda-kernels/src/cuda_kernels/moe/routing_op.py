@@ -2,7 +2,7 @@
 
 import torch
 
-from cuda_kernels.checks import FLOATS, check, check_ahead, check_tensor, checked, new_int8_rows
+from cuda_kernels.checks import FLOATS, check, check_tensor, checked, new_int8_rows
 from cuda_kernels.int4 import Int8Rows
 from cuda_kernels.library import Operator
 from cuda_kernels.moe import reference, routing_launch
@@ -37,12 +37,10 @@ def _fake_rms_norm_router_int8(
     top_k: int,
     shared_experts: int,
     group_size: int,
-    ahead: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     operator = "rms_norm_router_int8"
     _check_router(operator, x, weight, top_k, shared_experts)
     check_tensor(operator, "norm_weight", norm_weight, shape=(x.shape[1],), dtype=FLOATS, device=x.device)
-    check_ahead(operator, ahead, x.device)
     rows = new_int8_rows(operator, x, x.shape[1], group_size)
     return *_new_routing(x, top_k + shared_experts), *rows
 
@@ -68,7 +66,7 @@ OPERATORS = (
     Operator(
         schema=(
             "rms_norm_router_int8(Tensor x, Tensor norm_weight, float eps, Tensor weight, int top_k, "
-            "int shared_experts, int group_size, Tensor? ahead=None) -> "
+            "int shared_experts, int group_size) -> "
             "(Tensor weights, Tensor ids, Tensor values, Tensor scale, Tensor group_sum)"
         ),
         reference=checked(_fake_rms_norm_router_int8, reference.rms_norm_router_int8),
@@ -110,16 +108,13 @@ def rms_norm_router_int8(
     top_k: int,
     shared_experts: int,
     group_size: int,
-    ahead: torch.Tensor | None = None,
 ) -> tuple[Routing, Int8Rows]:
     """Norm x with unit offset and return both the routing of the result and the result itself quantized to int8.
 
     The same as `moe_router` and `quantize_int8` of `rms_norm`, without rounding the normed rows to x's dtype between.
-    ahead: a contiguous tensor, such as weights that are due behind the experts. A GPU with dependent launch, routing a
-        few tokens, reads its first 16 MiB into the L2 while the memory has little else to do. It changes no result.
     """
     weights, ids, values, scale, group_sum = torch.ops.cuda_kernels.rms_norm_router_int8(
-        x, norm_weight, eps, weight, top_k, shared_experts, group_size, ahead
+        x, norm_weight, eps, weight, top_k, shared_experts, group_size
     )
     return Routing(weights=weights, ids=ids), Int8Rows(values=values, scale=scale, group_sum=group_sum)
 
