@@ -7,6 +7,8 @@ from cuda_kernels.linear.dequantize import dequantize_rows_kernel, dequantize_we
 from cuda_kernels.linear.matmul import matmul_int8_kernel, matmul_kernel
 from cuda_kernels.linear.matvec import matvec_int8_kernel, matvec_kernel
 from cuda_kernels.linear.norm_matvec import norm_matvec_kernel
+from cuda_kernels.linear.routed_launch import LOGITS
+from cuda_kernels.linear.routed_matvec import routed_matvec_kernel
 from cuda_kernels.report import KernelCase
 
 GROUP = 128
@@ -60,6 +62,33 @@ def _norms() -> Iterator[KernelCase]:
         )  # fmt: skip
 
 
+def _routed() -> Iterator[KernelCase]:
+    outputs, columns = 2048, 4096
+    strip = configs.norm_strip(outputs, columns // 8)
+    norm = {"p_gate": "*bf16", "p_norm": "*bf16"}
+    for is_gated in (True, False):
+        yield KernelCase(
+            name=f"linear.routed_matvec/N{outputs}-K{columns}-{'gated' if is_gated else 'plain'}",
+            kernel=routed_matvec_kernel,
+            signature={
+                "p_x": "*bf16", "p_weight": "*i32", "p_residual": "*bf16", "p_router": "*fp16", "p_logits": "*fp32",
+                "eps": "fp32", **_WEIGHT, **(norm if is_gated else {}),
+            },
+            constexprs={
+                "E": 257,
+                "W": columns // 8,
+                "RUN": GROUP // 8,
+                "GROUP": GROUP // 8,
+                "BLOCK_N": strip.block_n,
+                "BLOCK_W": strip.block_words,
+                "BLOCK_R": outputs,
+                "BLOCK_E": LOGITS,
+                **({} if is_gated else dict.fromkeys(norm)),
+            },
+            num_warps=strip.num_warps,
+        )  # fmt: skip
+
+
 def _tiles() -> Iterator[KernelCase]:
     for tokens, outputs in ((16, 2048), (16, 9216), (32, 9216), (64, 9216), (128, 9216)):
         tile = configs.matmul_tile(tokens, outputs)
@@ -87,6 +116,7 @@ def _tiles() -> Iterator[KernelCase]:
 COMPILE_CASES = (
     *_vectors(),
     *_norms(),
+    *_routed(),
     KernelCase(
         name="linear.matvec/T1-K2048",
         kernel=matvec_kernel,

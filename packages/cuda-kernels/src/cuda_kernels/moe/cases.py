@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from cuda_kernels.moe import align, decode, grouped, router
+from cuda_kernels.moe import align, decode, grouped, routed, router
 from cuda_kernels.moe.combine import combine
 from cuda_kernels.moe.configs import decode_config, float_grouped_config, int8_grouped_config, router_config
 from cuda_kernels.report import KernelCase
@@ -54,6 +54,38 @@ def _decode() -> Iterator[KernelCase]:
             },
             num_warps=config.down_warps,
         )
+
+
+def _routed() -> Iterator[KernelCase]:
+    config = decode_config("int8", 1)
+    sizes = {"EXPERTS": EXPERTS - 1, "TOP_K": TOP_K, "SHARED": 1, "HIDDEN": HIDDEN, "WIDTH": WIDTH, "GROUP": GROUP}
+    tensors = {
+        "p_x": "*bf16", "p_logits": "*fp32", "p_h": "*i32", "p_h_scale": "*fp32", "p_weight": "*i32",
+        "p_weight_scale": "*bf16", "eps": "fp32",
+    }  # fmt: skip
+    yield KernelCase(
+        name="moe.routed_gate_up/int8",
+        kernel=routed.routed_gate_up,
+        signature={**tensors, "p_norm": "*bf16"},
+        constexprs={**sizes, "BLOCK": config.gate_up_block, "PADDED": HIDDEN // 8, "PADDED_EXPERTS": 256},
+        num_warps=config.gate_up_warps,
+    )
+    yield KernelCase(
+        name="moe.routed_down/int8",
+        kernel=routed.routed_down,
+        signature={**tensors, "p_out": "*bf16"},
+        constexprs={
+            **sizes,
+            "H_BLOCK": config.gate_up_block,
+            "BLOCK": config.down_block,
+            "MOST": 8,
+            "REST": 1,
+            "PADDED": WIDTH // 8,
+            "PADDED_HIDDEN": HIDDEN,
+            "PADDED_EXPERTS": 256,
+        },
+        num_warps=config.down_warps,
+    )
 
 
 def _grouped(kind: str, tokens: int) -> Iterator[KernelCase]:
@@ -186,6 +218,7 @@ def _align() -> Iterator[KernelCase]:
 
 COMPILE_CASES: tuple[KernelCase, ...] = (
     *_decode(),
+    *_routed(),
     *(case for tokens in (64, 512, 1341) for case in _grouped("int8", tokens)),
     *(case for kind in ("int4", "dense") for tokens in (64, 1341) for case in _grouped(kind, tokens)),
     *_routing(),
