@@ -17,13 +17,13 @@ from qwen35_moe.errors import EngineError
 from qwen35_moe.sampling import SamplingParameters
 from qwen35_moe.traffic import constant_traffic, state_traffic
 
-# Substrings of kernel names, and the operator that launches them; the first that fits counts.
+# Substrings of the names of kernels and operators, and the operator that both count to; the first that fits does.
 _OPERATOR_OF = (
     ("gated_delta", "gated_delta_net_decode"),
     ("attention", "attention_decode"),
     ("gate_up", "fused_moe"),
     ("down", "fused_moe"),
-    ("routed_moe", "fused_moe"),
+    ("_moe", "fused_moe"),
     ("matvec", "int4_linear"),
     ("int4_linear", "int4_linear"),
     ("route", "moe_router"),
@@ -132,8 +132,7 @@ def _floors(engine: Engine, context: int) -> dict[str, float]:
     for call in method.instructions:
         if isinstance(call, t.KernelCall):
             name = method.operators[call.operator].removeprefix("cuda_kernels::")
-            operator = next((op for _, op in _OPERATOR_OF if name.startswith(op)), "")
-            operator = "moe_router" if "router" in name else "embedding" if "index_select" in name else operator
+            operator = _operator_of(name)
             values = (method.values[index] for index in (*call.args, *call.kwargs.values()))
             storages = [value.storage for value in values if isinstance(value, t.TensorValue)]
             nbytes = sum(constant_traffic(program, s.name) for s in storages if isinstance(s, t.Constant))
