@@ -5,12 +5,16 @@ from typing import Any
 
 import torch
 from cuda_kernels import int4
+from cuda_kernels.linear.norm_op import rms_norm_int4_linear_int8
 from cuda_kernels.linear.op import int4_linear, int4_linear_int8, quantize_int8
+from cuda_kernels.linear.routed_op import int4_linear_router_int8
+from cuda_kernels.norm import reference as norm
 from cuda_kernels.testing import bound, random_int4, random_tensor
 from registry import Benchmark, Work
 from timing import copies_past_l2
 
 GROUP = 128
+EPS = 1e-6
 
 # Outputs and inputs: delta net in and out, attention in, output head.
 MATRICES = ((12352, 2048), (2048, 4096), (9216, 2048), (248320, 2048))
@@ -91,6 +95,44 @@ def build_bfloat16(tokens: int, outputs: int, columns: int) -> Work:
     )
 
 
+def build_norm(outputs: int, columns: int) -> Work:
+    """Return the product of one row that is normed first."""
+    p = problem(1, outputs, columns)
+    gain = random_tensor(columns, dtype=torch.bfloat16, device="cuda", scale=0.1)
+
+    def expected() -> torch.Tensor:
+        normed = norm.rms_norm(p.x.float(), gain, EPS, True)
+        return normed @ int4.dequantize(*p.weights[0], dtype=torch.float32).T
+
+    return Work(
+        ours=lambda i: rms_norm_int4_linear_int8(p.x, gain, EPS, *p.weights[i], out_dtype=torch.bfloat16),
+        expected=expected,
+        bound=bound("int8"),
+        **p.cost,
+    )
+
+
+def build_router(outputs: int, columns: int) -> Work:
+    """Return the product of one row that is normed and gated first, its residual, and the logits of 257 experts."""
+    p = problem(1, outputs, columns)
+    x, gate = (random_tensor(1, columns, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+    residual = random_tensor(1, outputs, dtype=torch.bfloat16, device="cuda")
+    gain = random_tensor(GROUP, dtype=torch.bfloat16, device="cuda")
+    routers = [random_tensor(257, outputs + columns, dtype=torch.float16, device="cuda", scale=0.02) for _ in p.weights]
+
+    def expected() -> torch.Tensor:
+        rows = norm.rms_norm_gated(x.float(), gate, gain, EPS)
+        return residual.float() + rows @ int4.dequantize(*p.weights[0], dtype=torch.float32).T
+
+    def ours(i: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return int4_linear_router_int8(
+            x, *p.weights[i], residual, routers[i], out_dtype=torch.bfloat16, gate=gate, norm_weight=gain, eps=EPS
+        )
+
+    cost = {**p.cost, "nbytes": p.cost["nbytes"] + routers[0].nbytes}
+    return Work(ours=ours, expected=expected, bound=bound("int8"), **cost)
+
+
 def _shapes() -> dict[str, dict[str, int]]:
     return {
         f"T{tokens}-N{outputs}-K{columns}": {"tokens": tokens, "outputs": outputs, "columns": columns}
@@ -99,7 +141,13 @@ def _shapes() -> dict[str, dict[str, int]]:
     }
 
 
+def _one_row(*matrices: tuple[int, int]) -> dict[str, dict[str, int]]:
+    return {f"T1-N{outputs}-K{columns}": {"outputs": outputs, "columns": columns} for outputs, columns in matrices}
+
+
 BENCHMARKS = (
     Benchmark(name="int4_linear_int8", shapes=_shapes(), build=build_int8),
     Benchmark(name="int4_linear", shapes=_shapes(), build=build_bfloat16),
+    Benchmark(name="rms_norm_int4_linear_int8", shapes=_one_row(MATRICES[0], MATRICES[2]), build=build_norm),
+    Benchmark(name="int4_linear_router_int8", shapes=_one_row(MATRICES[1]), build=build_router),
 )

@@ -19,6 +19,7 @@ EXPERTS, TOP_K, HIDDEN, WIDTH, GROUP = 256, 8, 2048, 512, 128
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1341, 2048, 4095)
 COPIES = 4  # of 415 MB each; few tokens use little of a table, so they take more
 LOOP_TOKENS = 16
+EPS = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +150,24 @@ def fused_float(tokens: int) -> Work:
     )
 
 
+def routed_int8(tokens: int) -> Work:
+    """Return the operator of a decode step, which norms, chooses by logits and adds its input, at `tokens`."""
+    p = problem(tokens)
+    gain = random_tensor(HIDDEN, dtype=torch.bfloat16, device="cuda", scale=0.1)
+    logits = [4 * torch.randn(tokens, EXPERTS + 1, device="cuda") for _ in p.tables]
+    inverse = torch.rsqrt(p.x.float().square().mean(1, keepdim=True) + EPS)
+    routings = [reference.choose(row * inverse, TOP_K, 1) for row in logits]
+    routed = Problem(x=p.x, routings=[Routing(weights=w, ids=ids) for w, ids in routings], tables=p.tables)
+
+    def expected() -> torch.Tensor:
+        return reference.routed_moe_int4_int8(p.x, gain, EPS, logits[0], p.tables[0], TOP_K, 1)
+
+    def ours(i: int) -> torch.Tensor:
+        return op.routed_moe_int4_int8(p.x, gain, EPS, logits[i], p.tables[i], top_k=TOP_K, shared_experts=1)
+
+    return Work(ours=ours, expected=expected, bound=bound("int8"), **routed.cost())
+
+
 def router(tokens: int) -> Work:
     """Return the router with top-8 and the shared expert's gate, with the norm and quantization before it."""
     x = random_tensor(tokens, HIDDEN, dtype=torch.bfloat16, device="cuda")
@@ -193,6 +212,7 @@ def _shapes(tokens: tuple[int, ...]) -> dict[str, dict[str, int]]:
 
 BENCHMARKS = (
     Benchmark(name="moe.fused_int4_int8", shapes=_shapes(TOKENS), build=fused_int8),
+    Benchmark(name="moe.routed_int8", shapes=_shapes((1, 2, 4, 8, 16)), build=routed_int8),
     Benchmark(name="moe.fused_int4", shapes=_shapes((1, 4, 16, 64, 512, 1341, 4095)), build=fused_float),
     Benchmark(name="moe.norm_router_int8", shapes=_shapes((1, 16, 64, 1341, 4095)), build=router),
     Benchmark(name="moe.align", shapes=_shapes((1, 64, 1341, 4095)), build=align),

@@ -30,8 +30,8 @@ def measure(work: registry.Work) -> dict[str, Any]:
             if not error <= work.bound:
                 raise ValueError(f"{name}: expected a relative error of at most {work.bound:g}, got {error:.3g}")
             times[name] = graph_time_us(call, copies=work.copies)
-        except torch.OutOfMemoryError:
-            if name == "ours":
+        except Exception as error:
+            if name == "ours" or not _ran_out_of_memory(error):
                 raise
             times[name] = "OOM"
             torch.cuda.empty_cache()
@@ -69,6 +69,13 @@ def environment() -> dict[str, str]:
         "triton": triton.__version__,
         "python": sys.version.split()[0],
     }
+
+
+def _ran_out_of_memory(error: BaseException | None) -> bool:
+    """Return whether the device's memory ran out, which ends the capture of a graph with another error on top."""
+    while error is not None and not isinstance(error, torch.OutOfMemoryError):
+        error = error.__context__
+    return error is not None
 
 
 def _first(result: Any) -> torch.Tensor:

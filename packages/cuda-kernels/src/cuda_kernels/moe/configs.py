@@ -68,7 +68,7 @@ def router_config(tokens: int, shared_nbytes: int) -> RouterConfig:
 def decode_tokens(kind: str) -> int:
     """Return up to how many tokens the decode kernels are the faster ones, with "int8" or "int4" (float) rows.
 
-    int8: 38.9, 67.7 and 96.3 µs for 8, 16 and 24 tokens, where the grouped products take 57, 82 and 102.
+    int8: 35.3, 62.6 and 91.8 µs for 8, 16 and 24 tokens, where the grouped products take 57, 82 and 102.
     """
     return {"int8": 24, "int4": 4}[kind]
 
@@ -76,14 +76,13 @@ def decode_tokens(kind: str) -> int:
 def decode_config(kind: str, tokens: int) -> DecodeConfig:
     """Return the configuration of the decode kernels for `tokens` tokens with "int8" or "int4" (float) rows.
 
-    One H200, 2026-12-01, one int8 row, a graph of all kernels of 40 layers' decode step: 1,035 µs; of 39 other pairs of
-    blocks and warps the next took 1,052 (8 outputs, 4 warps), most 1,060 to 1,110.
+    One H200, 2026-12-01: one int8 row in a graph of all kernels of 40 layers' decode step took 1,004 µs so, 1,010 with
+    32 outputs and 8 warps, 1,030 with 32 and 4, and before 1,040 to 1,270 with other blocks; 2, 4, 8, 16 and 24 rows
+    by themselves 11.7, 21.0, 35.3, 62.6 and 91.8 µs.
     """
     if kind == "int4":
         return DecodeConfig(gate_up_block=16, gate_up_warps=4, down_block=8, down_warps=8)
-    if tokens == 1:
-        return DecodeConfig(gate_up_block=8, gate_up_warps=2, down_block=16, down_warps=4)
-    return DecodeConfig(gate_up_block=16, gate_up_warps=2, down_block=8, down_warps=8)
+    return DecodeConfig(gate_up_block=8 if tokens == 1 else 16, gate_up_warps=2, down_block=16, down_warps=4)
 
 
 def int8_grouped_config(pairs: int, experts: int, width: int, group: int) -> GroupedConfig:
