@@ -1,5 +1,6 @@
-"""Fixtures of the tests: a fake device, and a program with shared weights and state."""
+"""Fixtures of the tests: a fake device, a stopped garbage collector, and a program with shared weights and state."""
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,18 @@ def recording() -> Iterator[RecordingDevice]:
     """Two fake devices in the place of CUDA; leaks fail the test."""
     with RecordingDevice() as device:
         yield device
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Stop the garbage collector: what a test lets go of is freed at once or counts as kept.
+
+    It runs once ahead, so that what earlier tests left in cycles is not freed in the middle of this one.
+    """
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def step_method(device: str) -> t.Method:

@@ -44,6 +44,7 @@ def test_device_equals_host(stateful: Folder) -> None:
             torch.testing.assert_close(out.cpu(), on_host.execute("rows", [x])[0])
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_loading_again_and_again_leaves_memory_flat(stateful: Folder) -> None:
     folder = stateful("cuda:0")
     before = torch.cuda.memory_allocated()
@@ -55,6 +56,7 @@ def test_loading_again_and_again_leaves_memory_flat(stateful: Folder) -> None:
     assert torch.cuda.memory_allocated() == before
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_ten_thousand_executions_leave_memory_flat(stateful: Folder) -> None:
     with Module.load(stateful("cuda:0")) as module:
         x = torch.ones(4, device="cuda")
@@ -179,6 +181,19 @@ def test_failed_capture_leaves_nothing_behind(stateful: Folder) -> None:
         captured = session.capture("step", inputs=[x])
         captured.replay()
         assert torch.equal(session.state["total"], before + 1)
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_failed_captures_leave_memory_flat(tmp_path: Path) -> None:
+    folder = host_program(tmp_path / "p")
+    x = torch.ones(4, device="cuda")
+    before = torch.cuda.memory_allocated()
+    for _ in range(20):
+        with Module.load(folder) as module, pytest.raises(CaptureError):
+            module.default_session.capture_function(
+                lambda live: live.execute("through", [torch.ones(4)]), preserved=[x]
+            )
+    assert torch.cuda.memory_allocated() == before
 
 
 def test_failed_capture_names_the_instruction(tmp_path: Path) -> None:

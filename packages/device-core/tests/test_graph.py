@@ -1,5 +1,6 @@
 """What is not captured, and why."""
 
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from device_core import (
     Module,
     Session,
 )
+from device_core.runtime.graph import _explained
 from device_core.testing import RecordingDevice
 
 Folder = Callable[..., Path]
@@ -49,3 +51,19 @@ def test_what_cannot_be_captured_is_listed(recording: RecordingDevice, several_d
         module.execute("through", [torch.ones(4)])
     assert "instruction 0: device_copy::h2d.out: copies between host and device" in str(caught.value)
     assert "instruction 3: aten::add.out: runs on the host" in str(caught.value)
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_failed_capture_holds_nothing() -> None:
+    def capture() -> None:
+        memory = torch.zeros(4)
+        held.append(weakref.ref(memory))
+        try:
+            raise CaptureError("runs on the host")
+        except CaptureError as error:
+            raise _explained(error, CUDA0) from error
+
+    held: list[weakref.ref[torch.Tensor]] = []
+    with pytest.raises(CaptureError, match="runs on the host"):
+        capture()
+    assert held[0]() is None

@@ -2,6 +2,7 @@
 
 import gc
 import resource
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,9 +16,10 @@ from device_core import (
     MissingOperatorError,
     Module,
     OutOfMemoryError,
+    clone_to,
 )
 from device_core.schema import types as t
-from device_core.testing import MethodBuilder, write_program
+from device_core.testing import MethodBuilder, RecordingDevice, write_program
 
 Folder = Callable[..., Path]
 
@@ -87,6 +89,22 @@ def test_closed_means_closed(stateful: Folder) -> None:
         session.reset()
     with pytest.raises(ClosedError):
         module.new_session()
+
+
+def use_and_close(folder: Path, device: Device) -> list[weakref.ref[object]]:
+    """Return references to a module, its sessions and their outputs."""
+    with Module.load(folder) as module, module.new_session() as other:
+        x = clone_to(torch.ones(4), device)
+        sessions = (module.default_session, other)
+        outputs = [session.execute("step", [x])[0] for session in sessions]
+        return [weakref.ref(made) for made in (module, *sessions, *outputs)]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+@pytest.mark.usefixtures("no_collector")
+def test_what_is_closed_is_freed_at_once(recording: RecordingDevice, stateful: Folder, device: str) -> None:
+    references = use_and_close(stateful(device), Device.parse(device))
+    assert [reference() for reference in references] == [None] * 5
 
 
 def resident_nbytes() -> int:

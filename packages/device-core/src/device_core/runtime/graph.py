@@ -153,12 +153,16 @@ def _capture[T](
 
 
 def _explained(error: Exception, device: Device) -> CaptureError:
-    """Return what to raise for an error: the first of its chain is the reason, others only say that it happened."""
+    """Return what to raise for an error: the first of its chain is the reason, others only say that it happened.
+
+    It is a new error even where the reason is a CaptureError. One that is raised from itself refers to itself, and the
+    memory that the failed calls held would wait for the garbage collector.
+    """
     first: BaseException = error
     while first.__context__ is not None:
         first = first.__context__
     if isinstance(first, CaptureError):
-        return first
+        return CaptureError(str(first))
     where = "".join(f"; {note}" for note in getattr(first, "__notes__", ()))
     reason = next(iter(str(first).strip().splitlines()), type(first).__name__)
     return CaptureError(f"capture on {device} failed: {reason}{where}")
