@@ -1,4 +1,9 @@
-"""The steps of random graphs: each adds an operator or two, a view or a write."""
+"""The steps of random graphs: each adds an operator or two, a view or a write.
+
+Every result is the same to the last bit on any device and in any memory order: elements are rounded as IEEE 754 says,
+one operation at a time, and sums are of whole numbers. So programs are compared without a tolerance, which the
+comparisons within `sort` and `sign` would turn into results far apart.
+"""
 
 import torch
 
@@ -8,7 +13,7 @@ aten = torch.ops.aten
 
 
 def _unary(b: GraphBuilder) -> None:
-    targets = (aten.neg.default, aten.relu.default, aten.sigmoid.default, aten.abs.default, aten.clone.default)
+    targets = (aten.neg.default, aten.relu.default, aten.sign.default, aten.abs.default, aten.clone.default)
     b.add(b.rng.choice(targets), b.pick())
 
 
@@ -21,9 +26,14 @@ def _scalar(b: GraphBuilder) -> None:
     b.add(b.rng.choice((aten.add.Tensor, aten.mul.Tensor)), b.pick(), b.integer(-2, 2))
 
 
+def _halve(b: GraphBuilder) -> None:
+    b.add(aten.div.Tensor, b.pick(), 2)  # of integers: floats
+
+
 def _broadcast(b: GraphBuilder) -> None:
     one = b.pick()
-    b.add(aten.sum.dim_IntList, one, [0], True)
+    b.add(aten.sign.default, one)  # of signs: the order in which other numbers are added shows in the sum
+    b.add(aten.sum.dim_IntList, b.values[-1], [0], True)
     b.add(aten.sub.Tensor, one, b.values[-1])
 
 
@@ -118,6 +128,6 @@ def _write(b: GraphBuilder) -> None:
 
 
 STEPS: tuple[Step, ...] = (
-    _unary, _binary, _binary, _scalar, _broadcast, _product, _concatenate, _several, _convert, _new, _transpose, _part,
-    _row, _flatten, _widen, _split, _write, _write, _write,
+    _unary, _binary, _binary, _scalar, _halve, _broadcast, _product, _concatenate, _several, _convert, _new, _transpose,
+    _part, _row, _flatten, _widen, _split, _write, _write, _write,
 )  # fmt: skip
