@@ -61,14 +61,16 @@ class Eager:
         raise AssertionError("a graph without output")
 
 
-def random_program(rng: random.Random, *, max_operators: int = 12) -> RandomProgram:
-    """Build one or two methods of up to `max_operators` operators over the same buffers."""
+def random_program(
+    rng: random.Random, *, devices: Sequence[Device] = DEVICES, max_operators: int = 12
+) -> RandomProgram:
+    """Build one or two methods of up to `max_operators` operators over the same buffers, each placed on a device."""
     buffers = {f"b{i}": random_tensor(rng, rng.choice(SHAPES)) for i in range(rng.randint(0, 3))}
     names = ["f", "g"][: rng.randint(1, 2)]
     fake_mode = FakeTensorMode()
     built = {name: GraphBuilder(rng, fake_mode, buffers).build(rng.randint(1, max_operators), STEPS) for name in names}
     places = {
-        name: {node.name: rng.choice(DEVICES) for node in program.graph.nodes} for name, (program, _) in built.items()
+        name: {node.name: rng.choice(devices) for node in program.graph.nodes} for name, (program, _) in built.items()
     }
 
     def place(method: str, node: Node) -> Placement:
