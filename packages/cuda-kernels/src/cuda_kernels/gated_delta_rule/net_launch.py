@@ -13,7 +13,7 @@ from cuda_kernels.gated_delta_rule.prefill import (
     delta_inputs_kernel,
     delta_output_kernel,
 )
-from cuda_kernels.gated_delta_rule.settled import is_settled
+from cuda_kernels.gated_delta_rule.settled import is_settled, note_writer
 from cuda_kernels.primitives import has_dependent_launch
 
 
@@ -32,6 +32,9 @@ def decode(
         return
     config = decode_config(shape)
     pdl = has_dependent_launch(projection.device)
+    settled = pdl and is_settled(state)
+    if pdl:
+        note_writer(state)
     gated_delta_net_decode_kernel[(shape.value_heads * triton.cdiv(shape.value_dim, config.block_v), rows)](
         p_projection=projection,
         p_conv_weight=weights.conv_weight,
@@ -50,7 +53,7 @@ def decode(
         W=shape.conv_width,
         BLOCK_K=triton.next_power_of_2(shape.key_dim),
         BLOCK_V=config.block_v,
-        SETTLED=pdl and is_settled(state),
+        SETTLED=settled,
         PDL=pdl,
         num_warps=config.num_warps,
         launch_pdl=pdl,
@@ -73,7 +76,7 @@ def prefill(
         return
     pdl = has_dependent_launch(projection.device)
     if pdl:
-        is_settled(state)  # for a decode step behind this; here all reads wait
+        note_writer(state)
     heads = {"HK": shape.key_heads, "HV": shape.value_heads, "DK": shape.key_dim, "DV": shape.value_dim}
     common = {"tokens": tokens, "slots": state.recurrent.shape[0], "PDL": pdl, "launch_pdl": pdl, **heads}
     blocks = triton.cdiv(tokens, ROWS)
