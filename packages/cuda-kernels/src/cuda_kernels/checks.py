@@ -65,6 +65,16 @@ def check_int8_rows(
         check_tensor(operator, argument, tensor, shape=shape, dtype=torch.float32, device=device)
 
 
+def check_gated_norm(
+    operator: str, x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, *, argument: str
+) -> None:
+    """Check the gate of x (T, H·D), and the norm's weight (D,), which the operator calls `argument`."""
+    check_tensor(operator, "gate", gate, shape=x.shape, dtype=FLOATS, device=x.device)
+    check_tensor(operator, argument, weight, shape=("D",), dtype=FLOATS, device=x.device)
+    size = weight.shape[0]
+    check(size > 0 and x.shape[1] % size == 0, operator, argument, f"a divisor of {x.shape[1]} elements", size)
+
+
 def new_int8_rows(
     operator: str, x: torch.Tensor, columns: int, group_size: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -3,7 +3,7 @@
 import torch
 
 from cuda_kernels import int4
-from cuda_kernels.checks import FLOATS, check, check_tensor, checked
+from cuda_kernels.checks import FLOATS, check_gated_norm, check_tensor, checked
 from cuda_kernels.library import Operator
 from cuda_kernels.linear import norm_launch
 from cuda_kernels.linear.checks import check_weight, new_output
@@ -50,10 +50,7 @@ def _fake_rms_norm_gated_int4_linear_int8(
 ) -> torch.Tensor:
     operator = "rms_norm_gated_int4_linear_int8"
     check_tensor(operator, "x", x, shape=("T", "H*D"), dtype=FLOATS)
-    check_tensor(operator, "gate", gate, shape=x.shape, dtype=FLOATS, device=x.device)
-    check_tensor(operator, "norm_weight", norm_weight, shape=("D",), dtype=FLOATS, device=x.device)
-    size = norm_weight.shape[0]
-    check(size > 0 and x.shape[1] % size == 0, operator, "norm_weight", f"a divisor of {x.shape[1]} elements", size)
+    check_gated_norm(operator, x, gate, norm_weight, argument="norm_weight")
     check_weight(operator, weight, scales, x.shape[1], x.device)
     return new_output(operator, x, weight, residual, out_dtype)
 

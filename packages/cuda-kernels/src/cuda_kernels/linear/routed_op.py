@@ -3,7 +3,7 @@
 import torch
 
 from cuda_kernels import int4
-from cuda_kernels.checks import FLOATS, check, check_tensor, checked
+from cuda_kernels.checks import FLOATS, check, check_gated_norm, check_tensor, checked
 from cuda_kernels.library import Operator
 from cuda_kernels.linear import routed_launch
 from cuda_kernels.linear.checks import check_weight, new_output
@@ -27,10 +27,7 @@ def _fake(
     check_tensor(_NAME, "x", x, shape=("T", "K"), dtype=FLOATS)
     check((gate is None) == (norm_weight is None), _NAME, "gate", "it and norm_weight, or neither", "one of them")
     if gate is not None and norm_weight is not None:
-        check_tensor(_NAME, "gate", gate, shape=x.shape, dtype=FLOATS, device=x.device)
-        check_tensor(_NAME, "norm_weight", norm_weight, shape=("D",), dtype=FLOATS, device=x.device)
-        size = norm_weight.shape[0]
-        check(size > 0 and x.shape[1] % size == 0, _NAME, "norm_weight", f"a divisor of {x.shape[1]} elements", size)
+        check_gated_norm(_NAME, x, gate, norm_weight, argument="norm_weight")
     check_weight(_NAME, weight, scales, x.shape[1], x.device)
     columns = weight.shape[0] + x.shape[1]
     check_tensor(_NAME, "router", router, shape=("E", columns), dtype=FLOATS, device=x.device)

@@ -2,7 +2,7 @@
 
 import torch
 
-from cuda_kernels.checks import FLOATS, check, check_tensor, checked, new_int8_rows
+from cuda_kernels.checks import FLOATS, check_gated_norm, check_tensor, checked, new_int8_rows
 from cuda_kernels.int4 import Int8Rows
 from cuda_kernels.library import Operator
 from cuda_kernels.norm import cases, launch, reference
@@ -17,10 +17,7 @@ def _fake_rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, unit_offse
 def _fake_rms_norm_gated(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     operator = "rms_norm_gated"
     check_tensor(operator, "x", x, shape=("T", "Hv*D"), dtype=FLOATS)
-    check_tensor(operator, "gate", gate, shape=x.shape, dtype=FLOATS, device=x.device)
-    check_tensor(operator, "weight", weight, shape=("D",), dtype=FLOATS, device=x.device)
-    size = weight.shape[0]
-    check(size > 0 and x.shape[1] % size == 0, operator, "weight", f"a divisor of {x.shape[1]} elements", size)
+    check_gated_norm(operator, x, gate, weight, argument="weight")
     return torch.empty_like(x)
 
 
