@@ -43,30 +43,44 @@ def launch_decode(
         p_x=x.view(torch.int32) if int8 else x,
         p_x_scale=x_scale,
         p_ids=routing.ids,
-        p_weight=experts.gate_up.view(torch.int32),
-        p_weight_scale=experts.gate_up_scales,
         p_h=h.view(torch.int32) if int8 else h,
         p_h_scale=h_scale,
-        BLOCK=config.gate_up_block,
-        PADDED=triton.next_power_of_2(hidden // 8),
-        num_warps=config.gate_up_warps,
+        **gate_up_arguments(experts, config),
         **sizes,
     )
-    most = 1 << (slots.bit_length() - 1)
     decode.down[(tokens * (hidden // config.down_block),)](
         p_h=h.view(torch.int32) if int8 else h,
         p_h_scale=h_scale,
         p_weights=routing.weights,
         p_ids=routing.ids,
-        p_weight=experts.down.view(torch.int32),
-        p_weight_scale=experts.down_scales,
         p_residual=residual,
         p_out=out,
-        H_BLOCK=config.gate_up_block,
-        BLOCK=config.down_block,
-        MOST=most,
-        REST=triton.next_power_of_2(slots - most) if slots > most else 0,
-        PADDED=triton.next_power_of_2(width // 8),
-        num_warps=config.down_warps,
+        **down_arguments(experts, slots, config),
         **sizes,
     )
+
+
+def gate_up_arguments(experts: Int4Experts, config: DecodeConfig) -> dict[str, Any]:
+    """Return what a kernel of gate and up takes of the expert table, with its tile and launch."""
+    return {
+        "p_weight": experts.gate_up.view(torch.int32),
+        "p_weight_scale": experts.gate_up_scales,
+        "BLOCK": config.gate_up_block,
+        "PADDED": triton.next_power_of_2(experts.gate_up.shape[2] // 4),
+        "num_warps": config.gate_up_warps,
+    }
+
+
+def down_arguments(experts: Int4Experts, slots: int, config: DecodeConfig) -> dict[str, Any]:
+    """Return what a kernel of the down projection takes of the expert table, with its tiles and launch."""
+    most = 1 << (slots.bit_length() - 1)
+    return {
+        "p_weight": experts.down.view(torch.int32),
+        "p_weight_scale": experts.down_scales,
+        "H_BLOCK": config.gate_up_block,
+        "BLOCK": config.down_block,
+        "MOST": most,
+        "REST": triton.next_power_of_2(slots - most) if slots > most else 0,
+        "PADDED": triton.next_power_of_2(experts.down.shape[2] // 4),
+        "num_warps": config.down_warps,
+    }

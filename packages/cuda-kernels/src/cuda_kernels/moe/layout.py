@@ -1,8 +1,13 @@
-"""Tensors that belong together: a routing, and a table of experts."""
+"""Tensors that belong together: a routing, and a table of experts; and what the rows of a router are."""
 
 from dataclasses import dataclass
 
 import torch
+
+
+def routed_experts(rows: int, shared_experts: int) -> int:
+    """Return how many of a router's `rows` are routed experts: the last gates the shared ones, where there are any."""
+    return rows - (1 if shared_experts else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Operators of the mixture of experts: declarations and public functions of the fused expert products."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -10,7 +10,8 @@ from cuda_kernels.checks import FLOATS, check, check_int8_rows, check_scales, ch
 from cuda_kernels.int4 import Int8Rows
 from cuda_kernels.library import Operator
 from cuda_kernels.moe import cases, launch, reference, routed_launch, routing_op
-from cuda_kernels.moe.layout import DenseExperts, Int4Experts, Routing
+from cuda_kernels.moe.checks import check_choice
+from cuda_kernels.moe.layout import DenseExperts, Int4Experts, Routing, routed_experts
 
 
 def _packed(function: Callable[..., Any], *, experts: type, int8: bool = False) -> Callable[..., Any]:
@@ -18,16 +19,19 @@ def _packed(function: Callable[..., Any], *, experts: type, int8: bool = False) 
 
     rows: one tensor, or with `int8` the three of Int8Rows. experts: the dataclass whose fields follow the routing.
     """
-    count = len(fields(experts))
 
     def run(*args: Any, **outputs: torch.Tensor) -> Any:
         rows, others = (Int8Rows(*args[:3]), args[3:]) if int8 else (args[0], args[1:])
         weights, ids, *rest = others
-        names = (field.name for field in fields(experts))
-        table = experts(**dict(zip(names, rest[:count], strict=True)))
-        return function(rows, Routing(weights=weights, ids=ids), table, *rest[count:], **outputs)
+        return function(rows, Routing(weights=weights, ids=ids), *_with_table(rest, experts), **outputs)
 
     return run
+
+
+def _with_table(args: Sequence[Any], experts: type) -> tuple[Any, ...]:
+    """Return `args` with the first of them, a tensor a field, put together as an expert table."""
+    names = [field.name for field in fields(experts)]
+    return experts(**dict(zip(names, args[: len(names)], strict=True))), *args[len(names) :]
 
 
 def _check_routing(operator: str, tokens: int, routing: Routing, device: torch.device) -> None:
@@ -106,9 +110,7 @@ def _with_experts(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(
         x: torch.Tensor, norm_weight: torch.Tensor, eps: float, logits: torch.Tensor, *rest: Any, **out: Any
     ) -> Any:
-        names = (field.name for field in fields(Int4Experts))
-        experts = Int4Experts(**dict(zip(names, rest[:4], strict=True)))
-        return function(x, norm_weight, eps, logits, experts, *rest[4:], **out)
+        return function(x, norm_weight, eps, logits, *_with_table(rest, Int4Experts), **out)
 
     return run
 
@@ -127,10 +129,8 @@ def _fake_routed_moe_int4_int8(
     check_tensor(operator, "norm_weight", norm_weight, shape=(x.shape[1],), dtype=FLOATS, device=x.device)
     check_tensor(operator, "logits", logits, shape=(x.shape[0], "E"), dtype=torch.float32, device=x.device)
     _check_int4_experts(operator, x.shape[1], experts, x.device)
-    check(shared_experts >= 0, operator, "shared_experts", "at least 0", shared_experts)
-    count = logits.shape[1] - (1 if shared_experts else 0)
-    check(1 <= top_k <= count, operator, "top_k", f"a number of experts in [1, {count}]", top_k)
-    have, needed = experts.gate_up.shape[0], count + shared_experts
+    check_choice(operator, logits.shape[1], top_k, shared_experts)
+    have, needed = experts.gate_up.shape[0], routed_experts(logits.shape[1], shared_experts) + shared_experts
     check(have == needed, operator, "gate_up", f"{needed} experts, routed and shared", have)
     return torch.empty_like(x)
 

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from cuda_kernels import int4
-from cuda_kernels.moe.layout import DenseExperts, Int4Experts, Routing
+from cuda_kernels.moe.layout import DenseExperts, Int4Experts, Routing, routed_experts
 from cuda_kernels.norm.reference import rms_norm
 
 # Returns the weights (2I, H) and (H, I) of the expert of an id.
@@ -28,7 +28,7 @@ def moe_router(
 
 def choose(logits: torch.Tensor, top_k: int, shared_experts: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return what `moe_router` does, from its logits (T, E), the last of which gates the shared experts."""
-    experts = logits.shape[1] - (1 if shared_experts else 0)
+    experts = routed_experts(logits.shape[1], shared_experts)
     # A stable sort and not topk: among equal logits the lower index comes first.
     values, order = torch.sort(logits[:, :experts], dim=-1, descending=True, stable=True)
     weights = torch.softmax(values[:, :top_k], dim=-1)

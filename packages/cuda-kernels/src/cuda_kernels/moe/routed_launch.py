@@ -9,7 +9,8 @@ from cuda_kernels.checks import new_int8_rows
 from cuda_kernels.int4 import Int8Rows
 from cuda_kernels.moe import launch, reference, routed
 from cuda_kernels.moe.configs import DecodeConfig, decode_config, decode_tokens
-from cuda_kernels.moe.layout import Int4Experts, Routing
+from cuda_kernels.moe.decode_launch import down_arguments, gate_up_arguments
+from cuda_kernels.moe.layout import Int4Experts, Routing, routed_experts
 from cuda_kernels.norm.launch import rms_norm_int8
 from cuda_kernels.primitives import has_dependent_launch
 
@@ -56,43 +57,31 @@ def _few_tokens(
     h_scale = x.new_empty((tokens * slots, width // config.gate_up_block), dtype=torch.float32)
     if tokens == 0:
         return
-    routed_experts = logits.shape[1] - (1 if shared_experts else 0)
+    count = routed_experts(logits.shape[1], shared_experts)
     shared: dict[str, Any] = {
         "p_x": x,
         "p_logits": logits,
         "p_h": h,
         "p_h_scale": h_scale,
         "eps": eps,
-        "EXPERTS": routed_experts,
+        "EXPERTS": count,
         "TOP_K": top_k,
         "SHARED": shared_experts,
         "HIDDEN": hidden,
         "WIDTH": width,
         "GROUP": hidden // experts.gate_up_scales.shape[2],
-        "PADDED_EXPERTS": triton.next_power_of_2(routed_experts),
+        "PADDED_EXPERTS": triton.next_power_of_2(count),
         "PDL": pdl,
         "launch_pdl": pdl,
     }
     routed.routed_gate_up[(tokens * slots * (width // config.gate_up_block),)](
         p_norm=norm_weight,
-        p_weight=experts.gate_up.view(torch.int32),
-        p_weight_scale=experts.gate_up_scales,
-        BLOCK=config.gate_up_block,
-        PADDED=triton.next_power_of_2(hidden // 8),
-        num_warps=config.gate_up_warps,
+        **gate_up_arguments(experts, config),
         **shared,
     )
-    most = 1 << (slots.bit_length() - 1)
     routed.routed_down[(tokens * (hidden // config.down_block),)](
-        p_weight=experts.down.view(torch.int32),
-        p_weight_scale=experts.down_scales,
         p_out=out,
-        H_BLOCK=config.gate_up_block,
-        BLOCK=config.down_block,
-        MOST=most,
-        REST=triton.next_power_of_2(slots - most) if slots > most else 0,
-        PADDED=triton.next_power_of_2(width // 8),
         PADDED_HIDDEN=triton.next_power_of_2(hidden),
-        num_warps=config.down_warps,
+        **down_arguments(experts, slots, config),
         **shared,
     )

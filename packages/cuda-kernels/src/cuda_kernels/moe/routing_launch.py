@@ -10,6 +10,7 @@ import triton
 from cuda_kernels.counters import arrival_counters
 from cuda_kernels.moe import align, router
 from cuda_kernels.moe.configs import RouterConfig, router_config
+from cuda_kernels.moe.layout import routed_experts
 from cuda_kernels.primitives import has_dependent_launch
 
 CHUNK = 128  # pairs a program
@@ -82,7 +83,7 @@ def launch_router(
     tokens, hidden = x.shape
     if tokens == 0:
         return
-    experts = weight.shape[0] - (1 if shared_experts else 0)
+    experts = routed_experts(weight.shape[0], shared_experts)
     pdl = has_dependent_launch(x.device)
     shared: dict[str, Any] = {
         "p_x": x,

@@ -6,15 +6,14 @@ from cuda_kernels.checks import FLOATS, check, check_tensor, checked, new_int8_r
 from cuda_kernels.int4 import Int8Rows
 from cuda_kernels.library import Operator
 from cuda_kernels.moe import reference, routing_launch
+from cuda_kernels.moe.checks import check_choice
 from cuda_kernels.moe.layout import Routing
 
 
 def _check_router(operator: str, x: torch.Tensor, weight: torch.Tensor, top_k: int, shared_experts: int) -> None:
     check_tensor(operator, "x", x, shape=("T", "H"), dtype=FLOATS)
     check_tensor(operator, "weight", weight, shape=("E", x.shape[1]), dtype=FLOATS, device=x.device)
-    check(shared_experts >= 0, operator, "shared_experts", "at least 0", shared_experts)
-    experts = weight.shape[0] - (1 if shared_experts else 0)
-    check(1 <= top_k <= experts, operator, "top_k", f"a number of experts in [1, {experts}]", top_k)
+    check_choice(operator, weight.shape[0], top_k, shared_experts)
 
 
 def _fake_moe_router(
