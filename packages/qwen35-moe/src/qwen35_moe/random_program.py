@@ -47,7 +47,7 @@ def write_random_program(
 
     total, done = sum(tensor.nbytes for tensor in lowered.constants.values()), 0
     with ProgramWriter(folder) as writer:
-        for name, value in with_folded_routers(weights()) if form.int8_group_size else weights():
+        for name, value in with_folded_routers(weights(), form):
             writer.add_constant(name, value)
             done += value.nbytes
             report("weights", done, total)

@@ -43,8 +43,7 @@ def stream_weights(
 
     Raises ExportError, before the first is read, where `form`'s group size does not divide a matrix.
     """
-    weights = _read_weights(checkpoint, config, form, context)
-    return weights if form.int8_group_size is None else with_folded_routers(weights)
+    return with_folded_routers(_read_weights(checkpoint, config, form, context), form)
 
 
 def _read_weights(

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import torch
 from cuda_kernels import int4
 
+from qwen35_moe.model.weights import ModelFormat
+
 FOLDED = "moe.folded"
 DTYPE = torch.float16  # three bits finer than bfloat16, and its range is wide enough for sums of products of weights
 _PARTS = ("mixer.out_proj.weight", "mixer.out_proj.scales", "moe.norm", "moe.router")
@@ -24,8 +26,13 @@ def fold_router(
     return torch.cat((scaled, behind), 1).to(DTYPE)
 
 
-def with_folded_routers(weights: Iterator[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the named weights, and each layer's folded router as soon as its parts have passed."""
+def with_folded_routers(
+    weights: Iterator[tuple[str, torch.Tensor]], form: ModelFormat
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the named weights, and where `form` decodes by them each folded router, once its parts have passed."""
+    if form.int8_group_size is None:
+        yield from weights
+        return
     parts: dict[str, torch.Tensor] = {}
     for name, tensor in weights:
         yield name, tensor
